@@ -17,6 +17,10 @@ static_assert(static_cast<int>(EndReason::Stop) == QWEN_END_STOP &&
               static_cast<int>(EndReason::Callback) == QWEN_END_CALLBACK &&
               static_cast<int>(EndReason::Cancelled) == QWEN_END_CANCELLED &&
               static_cast<int>(EndReason::Failed) == QWEN_END_FAILED);
+static_assert(
+    static_cast<int>(EarlyStopping::False) == QWEN_EARLY_STOPPING_FALSE &&
+    static_cast<int>(EarlyStopping::True) == QWEN_EARLY_STOPPING_TRUE &&
+    static_cast<int>(EarlyStopping::Never) == QWEN_EARLY_STOPPING_NEVER);
 static_assert(sizeof(qwen_logprob) == sizeof(TokenLogprob));
 
 static int32_t passToken(const qwen_request &request, const TokenEvent &event) {
@@ -48,6 +52,30 @@ static std::optional<int32_t> passDraw(const qwen_request &request,
   return id < 0 ? std::nullopt : std::optional(id);
 }
 
+static void passAnswers(const qwen_request &request,
+                        std::span<const BeamTokens> answers) {
+  for (const BeamTokens &answer : answers) {
+    const qwen_beam_answer passed = {sizeof(passed), answer.score,
+                                     answer.ids.data(), answer.logprobs.data(),
+                                     answer.ids.size()};
+    request.on_answer(request.user, &passed);
+  }
+}
+
+static void addBeams(Request &to, const qwen_beams &given) {
+  const qwen_beams from = readStruct("qwen_submit: beams", given);
+#define QWEN_BEAM_OPTION(Type, Field, Name, ...) to.beams.Field = from.Name;
+#include "qwen/ABI/BeamOptions.def"
+  // 0 is the default.
+  to.beams.groups = from.num_beam_groups ? from.num_beam_groups : 1;
+  to.answers = from.answers ? from.answers : 1;
+  if (from.early_stopping < QWEN_EARLY_STOPPING_FALSE ||
+      from.early_stopping > QWEN_EARLY_STOPPING_NEVER)
+    throw Error("qwen_submit: early_stopping is " +
+                std::to_string(from.early_stopping) + " when 0 to 2 is needed");
+  to.beams.earlyStopping = static_cast<EarlyStopping>(from.early_stopping);
+}
+
 /// Makes the functions of `to`.
 static void addFunctions(Request &to, const qwen_request &from) {
   const auto rows = [&](RowKind kind, auto function) {
@@ -73,6 +101,10 @@ static void addFunctions(Request &to, const qwen_request &from) {
       const qwen_progress passed = {sizeof(passed), progress.done,
                                     progress.total, progress.cached};
       from.on_progress(from.user, &passed);
+    };
+  if (from.on_answer)
+    to.onAnswers = [from](std::span<const BeamTokens> answers) {
+      passAnswers(from, answers);
     };
   if (from.on_end)
     to.onEnd = [from](const Ending &ending) { passEnding(from, ending); };
@@ -102,6 +134,8 @@ static Request toRequest(const qwen_model &model, const qwen_request &from) {
   if (from.logprobs)
     request.logprobs = from.top_logprobs;
   request.scorePrompt = from.score_prompt != 0;
+  if (from.beams)
+    addBeams(request, *from.beams);
   addFunctions(request, from);
   return request;
 }

@@ -38,6 +38,9 @@ enum class EarlyStopping : int32_t {
 inline constexpr std::array<std::string_view, 3> kEarlyStoppingWords = {
     "false", "true", "never"};
 
+/// Maximum number of beams.
+inline constexpr int64_t kMostBeams = 64;
+
 /// BeamOptions.def describes the fields.
 struct BeamOptions {
 #define QWEN_BEAM_OPTION(Type, Field, Name, Default, ...) Type Field = Default;

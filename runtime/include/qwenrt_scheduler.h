@@ -90,8 +90,45 @@ typedef struct qwen_ending {
   int64_t prompt_tokens;
   /* Tokens of the prompt that the prefix cache had. */
   int64_t cached_tokens;
+  /* Of a beam search: those of its answers. */
   int64_t drawn_tokens;
 } qwen_ending;
+
+/* When a beam search with as many answers as beams ends. */
+enum {
+  /* When no beam would be better if it ended now. */
+  QWEN_EARLY_STOPPING_FALSE = 0,
+  /* At once. */
+  QWEN_EARLY_STOPPING_TRUE = 1,
+  /* When no beam can become better. */
+  QWEN_EARLY_STOPPING_NEVER = 2
+};
+
+/* A beam search. docs/beams.md explains the members and has their ranges. */
+typedef struct qwen_beams {
+  uint32_t size;
+  /* A QWEN_EARLY_STOPPING number. */
+  int32_t early_stopping;
+  int64_t num_beams;
+  /* 0: 1. */
+  int64_t num_beam_groups;
+  double diversity_penalty;
+  /* 1 is usual; 0 does not divide. */
+  double length_penalty;
+  /* Number of answers. 0: 1. */
+  int64_t answers;
+} qwen_beams;
+
+/* An answer of a beam search. */
+typedef struct qwen_beam_answer {
+  uint32_t size;
+  double score;
+  /* Its tokens, with the one that ended it, and the logs of their
+     probabilities. */
+  const int32_t *ids;
+  const float *logprobs;
+  size_t count;
+} qwen_beam_answer;
 
 /* A prompt and how to answer it. The functions are called on the scheduler's
    thread, with `user`, and must not block. Each may be NULL. What they get is
@@ -140,6 +177,13 @@ typedef struct qwen_request {
   void (*on_progress)(void *user, const qwen_progress *progress);
   /* Called once, after all other functions. */
   void (*on_end)(void *user, const qwen_ending *ending);
+  /* A beam search in place of draws, of as many sequences of the model as it
+     has beams; NULL: none. It excludes on_hidden, on_logits, on_draw and
+     top_logprobs; on_token gets tokens of the prompt only. */
+  const qwen_beams *beams;
+  /* Receives each answer of a beam search that was neither cancelled nor failed
+     before on_end, best first. */
+  void (*on_answer)(void *user, const qwen_beam_answer *answer);
 } qwen_request;
 
 /* What a scheduler does now, and sums since its start. */

@@ -40,6 +40,7 @@ std::string Answer::write(Delta delta) {
   if (!delta.finish.empty()) {
     all.finish = delta.finish;
     all.stopReason = delta.stopReason;
+    all.score = delta.score;
   }
   return "";
 }

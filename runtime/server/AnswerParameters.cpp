@@ -12,6 +12,7 @@ using namespace qwen::server;
 using J = const nlohmann::ordered_json &;
 using Kind = ParameterKind;
 using Sampling = SamplingParameters;
+using Beams = BeamParameters;
 using Stop = StopParameters;
 using Tokens = TokenParameters;
 using Stream = StreamParameters;
@@ -115,6 +116,19 @@ template <auto Option> static void setOption(void *group, J value) {
   to.typicalP = std::max(to.typicalP, kLeastShare);
 }
 
+void BeamParameters::setEarlyStopping(J value) {
+  const std::string word =
+      value.is_string() ? value.get<std::string>() : value.dump();
+  beams.earlyStopping =
+      static_cast<EarlyStopping>(std::ranges::find(kEarlyStoppingWords, word) -
+                                 kEarlyStoppingWords.begin());
+}
+
+template <auto Option> static void setBeamOption(void *group, J value) {
+  BeamOptions &to = static_cast<Beams *>(group)->beams;
+  to.*Option = value.get<std::remove_reference_t<decltype(to.*Option)>>();
+}
+
 void StopParameters::setStop(J value) { stop = stringsOf(value); }
 
 void ReasoningParameters::setFormat(J value) {
@@ -177,10 +191,26 @@ static constexpr Parameter kSamplingRows[] = {
     {"seed", Kind::Seed,
      "Seed of the random numbers; by default, and for -1, a random one is drawn, and returned as x_seed",
      at<Sampling, &Sampling::setSeed>},
-    {"n", Kind::Integer, "Number of choices for each prompt", at<Sampling, &Sampling::choices>, 1, kMostChoices},
+    {"num_return_sequences", Kind::Integer, "The same as n", at<Sampling, &Sampling::choices>, 1, kMostChoices},
+    {"n", Kind::Integer, "Number of choices for each prompt; of a beam search, the best", at<Sampling, &Sampling::choices>, 1, kMostChoices},
     {"tfs_z", Kind::Neutral, "", nullptr, 0, 0, "[1]"},
     // The repetition penalty is for all tokens already seen.
     {"repeat_last_n", Kind::Neutral, "", nullptr, 0, 0, "[-1]"},
+};
+
+/// Each beam has a sequence.
+static constexpr int64_t ParameterLimits::*boundOf(std::string_view name) {
+  return name == "num_beams" ? &ParameterLimits::sequences : nullptr;
+}
+
+static constexpr Parameter kBeamRows[] = {
+#define QWEN_BEAM_OPTION(Type, Field, Name, Default, Least, Most, Help)                                                      \
+    {.name = #Name, .kind = std::is_integral_v<Type> ? Kind::Integer : Kind::Number, .help = Help,                           \
+     .store = setBeamOption<&BeamOptions::Field>, .least = Least, .most = Most, .bound = boundOf(#Name)},
+#include "qwen/ABI/BeamOptions.def"
+    {"early_stopping", Kind::Word,
+     "When a beam search with as many answers as beams ends: at once (true), when no beam would be better now (false), or when none can become better (never)",
+     at<Beams, &Beams::setEarlyStopping>, 0, 0, R"([false, true, "never"])"},
 };
 
 static constexpr Parameter kStopRows[] = {
@@ -257,6 +287,7 @@ static constexpr ParameterRule kStreamRules[] = {
 
 const ParameterTable ModelParameters::table = {kModelRows};
 const ParameterTable SamplingParameters::table = {kSamplingRows};
+const ParameterTable BeamParameters::table = {kBeamRows};
 const ParameterTable StopParameters::table = {kStopRows};
 const ParameterTable TokenParameters::table = {kTokenRows};
 const ParameterTable StreamParameters::table = {kStreamRows, kStreamRules};

@@ -3,6 +3,7 @@
 #ifndef QWEN_RUNTIME_SERVER_ANSWERPARAMETERS_H
 #define QWEN_RUNTIME_SERVER_ANSWERPARAMETERS_H
 
+#include "engine/BeamSearch.h"
 #include "engine/Sampler.h"
 #include "server/Parameters.h"
 
@@ -47,6 +48,14 @@ struct SamplingParameters {
 
 /// Options of a sampler by the names of their parameters.
 nlohmann::ordered_json describeSampling(const SamplerOptions &options);
+
+/// A beam search, whose best answers are the choices.
+struct BeamParameters {
+  BeamOptions beams = {};
+
+  void setEarlyStopping(const nlohmann::ordered_json &value);
+  static const ParameterTable table;
+};
 
 /// Stop strings and stop tokens, and which of their texts an answer contains.
 struct StopParameters {
@@ -104,6 +113,7 @@ struct ReasoningParameters {
 /// it at its default. The bases are data, whose names differ.
 // NOLINTNEXTLINE(misc-multiple-inheritance)
 struct AnswerParameters : SamplingParameters,
+                          BeamParameters,
                           StopParameters,
                           TokenParameters,
                           StreamParameters,

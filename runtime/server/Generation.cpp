@@ -51,9 +51,20 @@ Request Generation::requestOf(size_t choice) {
   request.onStart = [self = shared_from_this(), choice] {
     self->states[choice]->times.start = self->elapsed();
   };
+  request.beams = parameters.beams;
   request.onToken = [self = shared_from_this(), choice](const auto &event) {
-    return self->onToken(choice, event);
+    bool goesOn = true;
+    for (size_t i = 0; i < self->choicesOfRequest(); ++i)
+      goesOn &= self->onToken(choice + i, event);
+    return goesOn;
   };
+  if (parameters.beams.isSearch()) {
+    request.answers = parameters.choices;
+    request.onAnswers = [self = shared_from_this(),
+                         choice](std::span<const BeamTokens> answers) {
+      self->onAnswers(choice, answers);
+    };
+  }
   request.onEnd = [self = shared_from_this(), choice](const Ending &ending) {
     self->onEnd(choice, ending);
   };
@@ -106,7 +117,14 @@ std::optional<Request> Generation::next() {
   }
   if (started == states.size())
     return std::nullopt;
-  const size_t choice = started++;
+  const size_t first = started;
+  started += choicesOfRequest();
+  for (size_t choice = first; choice < started; ++choice)
+    open(choice);
+  return requestOf(first);
+}
+
+void Generation::open(size_t choice) {
   const AnswerParameters &parameters = what.parameters;
   const std::vector<int32_t> &prompt = what.prompts[promptOf(choice)];
   states[choice] = std::make_unique<Choice>(
@@ -119,7 +137,6 @@ std::optional<Request> Generation::next() {
                     .reasoningBudget = parameters.thinkingBudget});
   if (parameters.echo)
     echo(*states[choice], prompt);
-  return requestOf(choice);
 }
 
 void Generation::start() {
@@ -258,38 +275,72 @@ std::optional<ApiError> Generation::failureOf(size_t choice,
   return std::nullopt;
 }
 
-void Generation::onEnd(size_t choice, const Ending &ending) {
+void Generation::onAnswers(size_t first, std::span<const BeamTokens> answers) {
+  for (size_t i = 0; i < answers.size(); ++i) {
+    const BeamTokens &answer = answers[i];
+    const std::vector<int32_t> &prompt = what.prompts[promptOf(first)];
+    for (size_t at = 0; at < answer.ids.size(); ++at)
+      onToken(first + i,
+              {.id = answer.ids[at],
+               .position = std::ssize(prompt) + static_cast<int64_t>(at),
+               .isPrompt = false,
+               .logprob = answer.logprobs[at],
+               .top = {}});
+    states[first + i]->score = answer.score;
+  }
+}
+
+Delta Generation::endOf(size_t choice, EndReason reason) {
   Choice &state = *states[choice];
   Delta last{.choice = choice};
   for (const AnswerEvent &event : state.parser.finish())
     add(last, event);
   last.kept = std::move(state.kept);
   const std::optional<std::string> &stop = state.parser.stop();
-  last.finish = stop ? "stop" : finishOf(ending.reason);
+  const std::vector<int32_t> stops = ends();
+  // Each answer of a beam search has an end of its own.
+  if (state.score)
+    reason = std::ranges::count(stops, state.lastToken) ? EndReason::Stop
+                                                        : EndReason::Length;
+  last.score = state.score;
+  last.finish = stop ? "stop" : finishOf(reason);
   if (stop)
     last.stopReason = *stop;
-  else if (ending.reason == EndReason::Stop &&
+  else if (reason == EndReason::Stop &&
            std::ranges::count(what.parameters.stopTokens, state.lastToken))
     last.stopReason = state.lastToken;
+  return last;
+}
+
+void Generation::onEnd(size_t first, const Ending &ending) {
+  std::vector<Delta> last;
+  int64_t reasoning = 0;
+  for (size_t i = 0; i < choicesOfRequest(); ++i) {
+    last.push_back(endOf(first + i, ending.reason));
+    reasoning += states[first + i]->parser.reasoningTokens();
+  }
+  Choice &state = *states[first];
   state.times.end = elapsed();
   metrics.countEnd(ending, state.times);
   {
     const std::lock_guard lock(mutex);
-    if (choice % static_cast<size_t>(what.parameters.choices) == 0) {
+    if (first % static_cast<size_t>(what.parameters.choices) == 0) {
       tokens.prompt += ending.promptTokens;
       tokens.cached += ending.cachedTokens;
     }
     tokens.drawn += ending.drawnTokens;
-    tokens.reasoning += state.parser.reasoningTokens();
+    tokens.reasoning += reasoning;
     end = state.times.end;
-    ++ended;
+    ended += last.size();
     // The first failure is told.
     if (!failure)
-      failure = failureOf(choice, ending);
+      failure = failureOf(first, ending);
     if (!failure)
-      push(std::move(last));
+      for (Delta &delta : last)
+        push(std::move(delta));
   }
-  states[choice].reset();
+  for (size_t i = 0; i < last.size(); ++i)
+    states[first + i].reset();
   wake();
 }
 

@@ -45,6 +45,8 @@ struct Delta {
   std::string finish = {};
   /// The stop string or stop token that ended it; null for the model's own.
   nlohmann::ordered_json stopReason = {};
+  /// Of a beam search, at the end.
+  std::optional<double> score = {};
 };
 
 /// Numbers of tokens.
@@ -129,9 +131,18 @@ private:
     /// Seconds from the arrival to the last token.
     double lastTokenTime = 0;
     int32_t lastToken = -1;
+    std::optional<double> score = {};
   };
 
-  /// The request of the next choice, or nothing.
+  /// Number of choices that a request of the scheduler answers.
+  size_t choicesOfRequest() const {
+    return what.parameters.beams.isSearch()
+               ? static_cast<size_t>(what.parameters.choices)
+               : 1;
+  }
+  void open(size_t choice);
+  /// The request of the next choice, or of the next choices of a beam search;
+  /// nothing if there is none.
   std::optional<Request> next();
   Request requestOf(size_t choice);
   /// Tokens that end an answer.
@@ -145,7 +156,12 @@ private:
   /// Adds an event of the parser, with the records of its tokens.
   void add(Delta &delta, const AnswerEvent &event);
   bool onToken(size_t choice, const TokenEvent &event);
-  void onEnd(size_t choice, const Ending &ending);
+  /// Gives the answers of a beam search to the choices from `first` on.
+  void onAnswers(size_t first, std::span<const BeamTokens> answers);
+  /// Ends the choices of a request, from `first` on.
+  void onEnd(size_t first, const Ending &ending);
+  /// The last delta of a choice.
+  Delta endOf(size_t choice, EndReason reason);
   /// Seconds since the start.
   double elapsed() const;
   void noteTimes(Choice &state);

@@ -191,6 +191,7 @@ const Protocol protocols::description = {kDescriptionRoutes, R"json({
     "index": {"type": "integer", "minimum": 0},
     "finish_reason": {"enum": ["stop", "length"]},
     "stop_reason": {"type": ["string", "integer", "null"]},
+    "x_score": {"type": "number"},
     "prompt_token_ids": {"$ref": "#/components/schemas/Ids"},
     "token_ids": {"$ref": "#/components/schemas/Ids"}}},
 "Ids": {"type": "array", "items": {"type": "integer", "minimum": 0}},

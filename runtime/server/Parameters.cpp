@@ -96,7 +96,8 @@ void Checked::word(J value, const Parameter &row) const {
     if (value == word)
       return;
     else
-      list += (list.empty() ? "" : ", ") + word.get<std::string>();
+      list += (list.empty() ? "" : ", ") +
+              (word.is_string() ? word.get<std::string>() : textOf(word));
   fail("one of " + list + ", not " +
        quote(value.is_string() ? value.get<std::string>() : textOf(value)));
 }

@@ -38,7 +38,7 @@ enum class ParameterKind : uint8_t {
   Number,
   /// A string of at least `least` bytes.
   String,
-  /// One of the strings of `values`.
+  /// One of `values`, strings or booleans.
   Word,
   /// A string that names a model of the server.
   Model,
@@ -80,6 +80,8 @@ struct ParameterLimits {
   int64_t vocabSize;
   /// Number of hidden values.
   int64_t dimensions = std::numeric_limits<int32_t>::max();
+  /// Number of sequences that run.
+  int64_t sequences = std::numeric_limits<int32_t>::max();
   /// Names of the model; no names: any name.
   std::vector<std::string> models = {};
   /// Whether the model thinks.

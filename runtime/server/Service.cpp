@@ -44,6 +44,8 @@ Service::Service(const Model &servedModel, Scheduler &requestScheduler,
       limits(
           {.vocabSize = manifest.model.vocabSize,
            .dimensions = manifest.model.hiddenSize,
+           .sequences = std::min<int64_t>(
+               servedModel.engine().state().maxSequences(), kMostBeams),
            .models = isAny(options.names) ? std::vector<std::string>() : names,
            .thinks = answers.reasons(),
            .emptyInput = tokenizer.appendedToken().has_value(),
@@ -143,6 +145,40 @@ void Service::checkPrompts(GenerationTask &task) const {
   }
 }
 
+/// Refuses what a request and its beam search do not do together.
+static void checkBeams(const AnswerParameters &parameters) {
+  const BeamOptions &beams = parameters.beams;
+  const auto refuse = [](const std::string &name, const std::string &needed) {
+    throw ApiError(400, name + " must be " + needed, name);
+  };
+  const std::string count = std::to_string(beams.beams);
+  const std::string search = " with num_beams";
+  if (beams.beams % beams.groups)
+    refuse("num_beam_groups", "a divisor of num_beams, " + count + ", not " +
+                                  std::to_string(beams.groups));
+  if (beams.groups > 1 && beams.diversityPenalty == 0)
+    refuse("diversity_penalty", "more than 0 with num_beam_groups");
+  if (beams.groups == 1 && beams.diversityPenalty != 0)
+    refuse("diversity_penalty", "0 without num_beam_groups");
+  if (!beams.isSearch()) {
+    if (beams.lengthPenalty != BeamOptions().lengthPenalty)
+      refuse("length_penalty", "1 without num_beams");
+    if (beams.earlyStopping != EarlyStopping::False)
+      refuse("early_stopping", "false without num_beams");
+    return;
+  }
+  if (parameters.choices > beams.beams)
+    refuse("n", "at most num_beams, " + count + ", not " +
+                    std::to_string(parameters.choices));
+  // They need what is not there before a search ends.
+  if (!parameters.stop.empty())
+    refuse("stop", "empty" + search + "; stop_token_ids ends beams");
+  if (parameters.thinkingBudget)
+    refuse("thinking_token_budget", "-1" + search);
+  if (parameters.topLogprobs)
+    refuse("top_logprobs", "0" + search);
+}
+
 Reply Service::start(Exchange exchange, std::optional<uint64_t> seed,
                      const WakeFn &wake) {
   GenerationTask &task = exchange.task;
@@ -154,6 +190,7 @@ Reply Service::start(Exchange exchange, std::optional<uint64_t> seed,
                    "n must make at most " + std::to_string(kMostAnswers) +
                        " choices of all prompts, not " + std::to_string(count),
                    "n");
+  checkBeams(parameters);
   checkPrompts(task);
   if (!parameters.seed)
     parameters.seed = seed;

@@ -557,11 +557,58 @@ TEST(CApi, StructsKeepTheirSizes) {
   EXPECT_EQ(sizeof(qwen_draw), 24u);
   EXPECT_EQ(sizeof(qwen_progress), 32u);
   EXPECT_EQ(sizeof(qwen_ending), 48u);
-  EXPECT_EQ(sizeof(qwen_request), 152u);
+  EXPECT_EQ(sizeof(qwen_beams), 48u);
+  EXPECT_EQ(sizeof(qwen_beam_answer), 40u);
+  EXPECT_EQ(sizeof(qwen_request), 168u);
   EXPECT_EQ(sizeof(qwen_counts), 72u);
   EXPECT_EQ(sizeof(qwen_parser_options), 80u);
   EXPECT_EQ(sizeof(qwen_event), 32u);
   EXPECT_EQ(sizeof(qwen_answer_state), 24u);
+}
+
+TEST_F(CApiTest, ASchedulerSearchesWithBeams) {
+  const qwen_options options = {sizeof(options), 1, 3, 0, 0, 0};
+  qwen_model *model = qwen_load(path.c_str(), &options);
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  qwen_scheduler *scheduler = qwen_scheduler_new(model, nullptr);
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  Heard heard;
+  qwen_request request = requestOf(heard, prompt);
+  qwen_beams beams = {sizeof(beams), 0, 3, 0, 0, 1, 2};
+  request.beams = &beams;
+  request.on_answer = [](void *user, const qwen_beam_answer *answer) {
+    auto &to = *static_cast<Heard *>(user);
+    EXPECT_EQ(answer->count, 3u);
+    EXPECT_NEAR(answer->score, -std::log(40.), 1e-6);
+    to.drawn.push_back(answer->ids[2]);
+    to.logprobs.push_back(answer->logprobs[2]);
+  };
+  EXPECT_GT(qwen_submit(scheduler, &request), 0) << qwen_last_error();
+  heard.endings.wait(0);
+  // All logits are equal: ties go to the lower beam, then to the lower id.
+  EXPECT_EQ(heard.drawn, (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(heard.logprobs,
+            std::vector<float>(2, static_cast<float>(-std::log(40.))));
+  EXPECT_EQ(heard.ending.reason, QWEN_END_LENGTH);
+  EXPECT_EQ(heard.ending.drawn_tokens, 6);
+  const auto refusal = [&] {
+    EXPECT_EQ(qwen_submit(scheduler, &request), QWEN_ERROR_GENERAL);
+    return std::string(qwen_last_error());
+  };
+  beams.num_beams = 4;
+  EXPECT_EQ(refusal(), "num-beams is 4 when at most 3 sequences run");
+  beams.num_beams = 0;
+  EXPECT_EQ(refusal(), "num-beams is 0 when 1 to 64 is needed");
+  beams.num_beams = 2;
+  beams.early_stopping = 3;
+  EXPECT_EQ(refusal(),
+            "qwen_submit: early_stopping is 3 when 0 to 2 is needed");
+  beams.early_stopping = 1;
+  beams.answers = 3;
+  EXPECT_EQ(refusal(),
+            "the number of answers is 3 when 1 to num-beams, 2, is needed");
+  qwen_scheduler_free(scheduler);
+  qwen_free(model);
 }
 
 // CApiProgram.c

@@ -19,9 +19,9 @@ struct ChatParameters : ModelParameters, AnswerParameters {
   void setEffort(const nlohmann::ordered_json &value);
   static const ParameterTable table;
   using List =
-      ParameterList<ModelParameters, SamplingParameters, StopParameters,
-                    TokenParameters, StreamParameters, RequestParameters,
-                    ReasoningParameters, ChatParameters>;
+      ParameterList<ModelParameters, SamplingParameters, BeamParameters,
+                    StopParameters, TokenParameters, StreamParameters,
+                    RequestParameters, ReasoningParameters, ChatParameters>;
 };
 
 } // namespace qwen::server

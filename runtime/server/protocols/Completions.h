@@ -14,9 +14,9 @@ struct CompletionParameters : ModelParameters,
   void setLogprobs(const nlohmann::ordered_json &value);
   static const ParameterTable table;
   using List =
-      ParameterList<ModelParameters, SamplingParameters, StopParameters,
-                    TokenParameters, StreamParameters, RequestParameters,
-                    EchoParameters, CompletionParameters>;
+      ParameterList<ModelParameters, SamplingParameters, BeamParameters,
+                    StopParameters, TokenParameters, StreamParameters,
+                    RequestParameters, EchoParameters, CompletionParameters>;
 };
 
 } // namespace qwen::server

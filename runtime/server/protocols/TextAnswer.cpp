@@ -92,6 +92,8 @@ ordered_json TextAnswer::choiceOf(const Delta &delta, bool isChunk,
       delta.finish.empty() ? ordered_json() : ordered_json(delta.finish);
   if (!delta.finish.empty())
     choice["stop_reason"] = delta.stopReason;
+  if (delta.score)
+    choice["x_score"] = *delta.score;
   if (parameters.returnTokenIds) {
     const std::vector<int32_t> &prompt =
         task().prompts[generation->promptOf(delta.choice)];
@@ -154,6 +156,7 @@ std::string TextAnswer::write(Delta delta) {
   Delta last{.choice = delta.choice};
   std::swap(last.finish, delta.finish);
   std::swap(last.stopReason, delta.stopReason);
+  std::swap(last.score, delta.score);
   if (!delta.text.empty() || !delta.reasoning.empty() ||
       !delta.tokens.empty()) {
     const ordered_json choice = choiceOf(delta, true, state);
