@@ -9,11 +9,16 @@
 
 namespace qwen {
 
+/// The greatest of some logits, or NaN if one is NaN or +infinity.
+float greatestLogit(std::span<const float> logits);
+
 /// The log of the sum of exp(logit) (docs/numerics.md). The log of the
 /// probability of a token is its logit minus this number.
 double logSumExp(std::span<const float> logits);
 
-/// Makes logits the logs of their tokens' probabilities.
+/// Makes logits the logs of their tokens' probabilities, from sumWeights in
+/// place of sumExp. Leaves them as they are if one is NaN or +infinity, or all
+/// are -infinity.
 void toLogprobs(std::span<float> logits);
 
 /// The Kullback-Leibler divergence of two distributions of the same tokens, in

@@ -2,6 +2,7 @@
 
 #include "engine/Sampler.h"
 
+#include "engine/Logprobs.h"
 #include "engine/samplers/LogitProcessor.h"
 #include "engine/samplers/TokenCut.h"
 
@@ -244,33 +245,6 @@ void Sampler::visitBlock(std::span<const float> logits, size_t block,
   }
 }
 
-/// The greatest of some logits, or NaN if one is NaN or +infinity.
-static float greatest(std::span<const float> logits) {
-  // Compilers vectorize a maximum in each lane, but not over all lanes.
-  constexpr size_t kLanes = 16;
-  float lanes[kLanes];
-  uint32_t nans[kLanes] = {};
-  std::ranges::fill(lanes, -INFINITY);
-  const auto look = [&](size_t lane, float logit) {
-    // All bits, as a vector's comparison gives them.
-    nans[lane] |= -static_cast<uint32_t>(std::isnan(logit));
-    lanes[lane] = logit > lanes[lane] ? logit : lanes[lane];
-  };
-  size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes)
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      look(lane, logits[i + lane]);
-  for (; i < logits.size(); ++i)
-    look(0, logits[i]);
-  uint32_t nan = 0;
-  float most = -INFINITY;
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    nan |= nans[lane];
-    most = lanes[lane] > most ? lanes[lane] : most;
-  }
-  return nan || most == INFINITY ? NAN : most;
-}
-
 void Sampler::findGreatest(std::span<const float> logits) {
   if (logits.size() != state.marks.vocab())
     throw Error("there are " + std::to_string(logits.size()) +
@@ -279,7 +253,7 @@ void Sampler::findGreatest(std::span<const float> logits) {
   blocks.clear();
   for (size_t begin = 0; begin < tokens; begin += kBlock) {
     blocks.push_back(
-        greatest(logits.subspan(begin, std::min(kBlock, tokens - begin))));
+        greatestLogit(logits.subspan(begin, std::min(kBlock, tokens - begin))));
     if (!std::isnan(blocks.back()))
       continue;
     const auto invalid = std::ranges::find_if(

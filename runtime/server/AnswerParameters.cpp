@@ -12,7 +12,7 @@ using namespace qwen::server;
 using J = const nlohmann::ordered_json &;
 using Kind = ParameterKind;
 using Sampling = SamplingParameters;
-using Beams = BeamParameters;
+using Search = BeamParameters;
 using Stop = StopParameters;
 using Tokens = TokenParameters;
 using Stream = StreamParameters;
@@ -125,7 +125,7 @@ void BeamParameters::setEarlyStopping(J value) {
 }
 
 template <auto Option> static void setBeamOption(void *group, J value) {
-  BeamOptions &to = static_cast<Beams *>(group)->beams;
+  BeamOptions &to = static_cast<Search *>(group)->beams;
   to.*Option = value.get<std::remove_reference_t<decltype(to.*Option)>>();
 }
 
@@ -210,7 +210,7 @@ static constexpr Parameter kBeamRows[] = {
 #include "qwen/ABI/BeamOptions.def"
     {"early_stopping", Kind::Word,
      "When a beam search with as many answers as beams ends: at once (true), when no beam would be better now (false), or when none can become better (never)",
-     at<Beams, &Beams::setEarlyStopping>, 0, 0, R"([false, true, "never"])"},
+     at<Search, &Search::setEarlyStopping>, 0, 0, R"([false, true, "never"])"},
 };
 
 static constexpr Parameter kStopRows[] = {

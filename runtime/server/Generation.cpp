@@ -186,7 +186,9 @@ bool Generation::isTooLarge() const {
 void Generation::noteTimes(Choice &state) {
   const double now = elapsed();
   if (state.times.firstToken > 0) {
-    metrics.interToken.record(now - state.lastTokenTime);
+    // The tokens of a beam search come together.
+    if (!what.parameters.beams.isSearch())
+      metrics.interToken.record(now - state.lastTokenTime);
   } else {
     state.times.firstToken = now;
     metrics.firstToken.record(now);

@@ -40,6 +40,22 @@ ROWS = [
             'no such model: "other"; this server has "stories"'),
     Request("too many choices", TEXT, {"prompt": ["x"] * 40, "n": 128}, 400, "n", None,
             "n must make at most 2048 choices of all prompts, not 5120"),
+    # Beams.
+    *(Request(f"beams: {parameter}", TEXT, {"prompt": "x", "num_beams": 4, **body}, 400, parameter, None, f"{parameter} must be {needed}")
+      for parameter, body, needed in (
+          ("num_beams", {"num_beams": 0}, 'an integer from 1 to 16, not "0"'),
+          ("num_beams", {"num_beams": 17}, 'an integer from 1 to 16, not "17"'),
+          ("num_beam_groups", {"num_beam_groups": 3, "diversity_penalty": 1}, "a divisor of num_beams, 4, not 3"),
+          ("diversity_penalty", {"num_beam_groups": 2}, "more than 0 with num_beam_groups"),
+          ("diversity_penalty", {"diversity_penalty": 1}, "0 without num_beam_groups"),
+          ("diversity_penalty", {"diversity_penalty": -1}, 'a number from 0 to 100, not "-1"'),
+          ("length_penalty", {"length_penalty": 11}, 'a number from -10 to 10, not "11"'),
+          ("length_penalty", {"num_beams": 1, "length_penalty": 2}, "1 without num_beams"),
+          ("early_stopping", {"early_stopping": "maybe"}, 'one of false, true, never, not "maybe"'),
+          ("early_stopping", {"num_beams": None, "early_stopping": True}, "false without num_beams"),
+          ("n", {"n": 5}, "at most num_beams, 4, not 5"),
+          ("stop", {"stop": "."}, "empty with num_beams; stop_token_ids ends beams"),
+          ("top_logprobs", {"logprobs": 2}, "0 with num_beams"))),
     Request("no messages", CHAT, {}, 400, "messages", None,
             "messages is missing"),
     Request("tools", CHAT, {**HI, "tools": [{}]}, 400, "tools", None,

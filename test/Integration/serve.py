@@ -140,6 +140,41 @@ def same_as_generate(server):
         expect("chat", answer["choices"][0]["message"]["content"], text)
 
 
+def beams(server):
+    """A beam search has the answers of generate, alone, streamed at its end and beside others."""
+    search = {"num_beams": 4, "num_beam_groups": 2, "diversity_penalty": 0.5, "length_penalty": 1.5, "early_stopping": "never"}
+    flags = [part for key, value in search.items() for part in ("--" + key.replace("_", "-"), value)]
+    answers = json.loads(run(["qwen-run", "generate", MODEL, "-p", "The king", "-n", 30, "--num-return-sequences", 3, "--json", *flags]))["answers"]
+    body = {"prompt": "The king", "max_tokens": 30, "n": 3, "logprobs": 0, "return_token_ids": True, **search}
+
+    def check(answer):
+        expect("the ids of beams", [choice["token_ids"] for choice in answer["choices"]], [each["ids"] for each in answers])
+        expect("the scores of beams", [choice["x_score"] for choice in answer["choices"]], [each["score"] for each in answers])
+        expect("the logprobs of beams", [choice["logprobs"]["token_logprobs"] for choice in answer["choices"]], [each["logprobs"] for each in answers])
+        expect("the ends of beams", [choice["finish_reason"] for choice in answer["choices"]], [each["finish_reason"] for each in answers])
+        expect("the texts of beams", [choice["text"] for choice in answer["choices"]], [each["text"] for each in answers])
+        expect("the usage of beams", answer["usage"]["completion_tokens"], sum(len(each["ids"]) for each in answers))
+    alone = server.post("/v1/completions", **body)
+    check(alone)
+    expect("streamed beams", joined(server.events("/v1/completions", **body)), whole(alone))
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        others = [pool.submit(server.post, "/v1/completions", prompt="Once", seed=1, max_tokens=60, ignore_eos=True) for _ in range(6)]
+        for together in list(pool.map(lambda _: server.post("/v1/completions", **body), range(6))):
+            check(together)
+        expect("answers beside beams", len({other.result()["choices"][0]["text"] for other in others}), 1)
+    # Several prompts, an echo, and a chat by the other name of n.
+    listed = server.post("/v1/completions", **{**body, "prompt": ["The king", "The king"], "echo": True})
+    expect("beams of two prompts", [choice["text"] for choice in listed["choices"]], 2 * ["The king" + each["text"] for each in answers])
+    chat = server.post("/v1/chat/completions", messages=[{"role": "user", "content": "Hi"}], num_beams=3, num_return_sequences=2, max_tokens=9)
+    expect("the choices of a chat", sorted(choice["index"] for choice in chat["choices"]), [0, 1])
+    checks.check(chat["choices"][0]["x_score"] >= chat["choices"][1]["x_score"], "the best answer is not first")
+    long = server.start(stream=False, num_beams=5, n=5)
+    server.wait_running()
+    expect("the sequences of a search", server.metric("vllm:num_requests_running"), 5)
+    long.close()
+    server.wait_idle()
+
+
 def same_as_logits(server):
     """What lm-eval sends: scores of prompts as token ids, and the prompt's entries plus one."""
     prompts = [[257, 1539, 220, 11], [5, 6, 7], [400] * 70]
@@ -579,6 +614,7 @@ def unix_socket():
 main = Server("--max-body", "200000", "--keep-alive", "0.05")
 same_answers(main)
 same_as_generate(main)
+beams(main)
 same_as_logits(main)
 injected(main)
 reasoning_and_faults()

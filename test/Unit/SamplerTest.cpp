@@ -2,6 +2,7 @@
 
 #include "engine/Sampler.h"
 #include "HandmadeArtifact.h"
+#include "engine/Logprobs.h"
 
 #include "qwen/Numerics/Doubles.h"
 #include "qwen/Numerics/Math.h"
@@ -25,6 +26,37 @@ static std::vector<double> shares(const SamplerOptions &options,
   for (uint64_t position = 0; position < 4096; ++position)
     result[static_cast<size_t>(sampler.sample(logits, position))] += 1 / 4096.;
   return result;
+}
+
+TEST(Logprobs, OfWholeRowsAreThoseOfTokens) {
+  std::vector<float> logits;
+  for (int i = 0; i < 1003; ++i)
+    logits.push_back(static_cast<float>(std::sin(i) * 40));
+  logits[7] = -INFINITY;
+  const double exact = logSumExp(logits);
+  std::vector<float> row = logits;
+  toLogprobs(row);
+  for (size_t i = 0; i < row.size(); ++i)
+    EXPECT_TRUE(row[i] == logits[i] - exact ||
+                std::fabs(row[i] - (logits[i] - exact)) < 1e-5)
+        << i;
+  // Whatever the width of vectors, the bits are those of numerics::exp.
+  for (size_t size : {size_t{1}, size_t{15}, size_t{33}, logits.size()}) {
+    double lanes[16] = {};
+    for (size_t i = 0; i < size; ++i)
+      lanes[i % 16] += numerics::exp(logits[i] - 40.0f);
+    for (size_t width = 8; width; width /= 2)
+      for (size_t lane = 0; lane < width; ++lane)
+        lanes[lane] += lanes[lane + width];
+    EXPECT_EQ(numerics::sumWeights(std::span(logits).first(size), 40),
+              lanes[0]);
+  }
+  for (std::vector<float> odd :
+       {std::vector<float>(3, -INFINITY), std::vector<float>{0, INFINITY}}) {
+    const std::vector<float> before = odd;
+    toLogprobs(odd);
+    EXPECT_EQ(odd, before);
+  }
 }
 
 TEST(Philox, KnownAnswers) {

@@ -16,6 +16,10 @@ namespace qwen::numerics {
 /// and lane j gets lane j + w for w = 8, 4, 2, 1.
 double sumExp(std::span<const float> values, float greatest);
 
+/// The same of the exp of f32 (docs/numerics.md, "exp, SwiGLU, ..."), four
+/// times as fast.
+double sumWeights(std::span<const float> values, float greatest);
+
 /// e^x in double: at most 1.5 ulp off, e^0 = 1, and +0 below -708. Arguments
 /// above 709 count as 709.
 double exp(double x);
