@@ -20,8 +20,11 @@ void BeamOptions::check(int64_t answers) const {
     throw Error(name + " is " + found + " when " + needed + " is needed");
   };
 #define QWEN_BEAM_OPTION(Type, Field, Name, Default, Least, Most, Help)        \
-  if (!(Field >= (Least) && Field <= (Most)))                                  \
-    refuse(#Name, std::to_string(Field), #Least " to " #Most);
+  {                                                                            \
+    const Type value = this->Field;                                            \
+    if (!(value >= (Least) && value <= (Most)))                                \
+      refuse(#Name, std::to_string(value), #Least " to " #Most);               \
+  }
 #include "qwen/ABI/BeamOptions.def"
   if (beams % groups)
     refuse("num_beam_groups", std::to_string(groups),

@@ -205,12 +205,13 @@ static constexpr int64_t ParameterLimits::*boundOf(std::string_view name) {
 
 static constexpr Parameter kBeamRows[] = {
 #define QWEN_BEAM_OPTION(Type, Field, Name, Default, Least, Most, Help)                                                      \
-    {.name = #Name, .kind = std::is_integral_v<Type> ? Kind::Integer : Kind::Number, .help = Help,                           \
-     .store = setBeamOption<&BeamOptions::Field>, .least = Least, .most = Most, .bound = boundOf(#Name)},
+    {.name = #Name, .kind = std::is_integral_v<Type> ? Kind::Integer : Kind::Number, .help = (Help),                           \
+     .store = setBeamOption<&BeamOptions::Field>, .least = (Least), .most = (Most), .bound = boundOf(#Name),     \
+     .group = "beams"},
 #include "qwen/ABI/BeamOptions.def"
-    {"early_stopping", Kind::Word,
+    {.name = "early_stopping", .kind = Kind::Word, .help =
      "When a beam search with as many answers as beams ends: at once (true), when no beam would be better now (false), or when none can become better (never)",
-     at<Search, &Search::setEarlyStopping>, 0, 0, R"([false, true, "never"])"},
+     .store = at<Search, &Search::setEarlyStopping>, .values = R"([false, true, "never"])", .group = "beams"},
 };
 
 static constexpr Parameter kStopRows[] = {
