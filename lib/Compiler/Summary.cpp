@@ -3,7 +3,7 @@
 #include "Summary.h"
 
 #include "qwen/ABI/Program.h"
-#include "qwen/CodeGen/Lower/Caches.h"
+#include "qwen/CodeGen/Lower/CacheList.h"
 #include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
 

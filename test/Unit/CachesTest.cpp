@@ -14,7 +14,7 @@
 
 #include "qwen/CodeGen/Artifact/ArtifactWriter.h"
 #include "qwen/CodeGen/Backend/Backend.h"
-#include "qwen/CodeGen/Lower/Caches.h"
+#include "qwen/CodeGen/Lower/CacheList.h"
 #include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Numerics/Float16.h"

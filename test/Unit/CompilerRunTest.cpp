@@ -1,6 +1,6 @@
 //===- CompilerRunTest.cpp - Finding and running qwen-opt -----------------===//
 
-#include "Compiler.h"
+#include "CompilerProgram.h"
 
 #include "TempDir.h"
 

@@ -7,7 +7,7 @@
 
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Backend/BitcodeKernels.h"
-#include "qwen/CodeGen/Halide/Bitcode.h"
+#include "qwen/CodeGen/Halide/HalideBitcode.h"
 #include "qwen/Support/Error.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/IR/InstIterator.h"

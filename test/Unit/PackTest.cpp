@@ -1,6 +1,6 @@
 //===- PackTest.cpp - Images of weights from any source -------------------===//
 
-#include "qwen/CodeGen/Artifact/Pack.h"
+#include "qwen/CodeGen/Artifact/PackImage.h"
 
 #include "NumericsRandom.h"
 #include "TempDir.h"

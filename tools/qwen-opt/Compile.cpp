@@ -9,9 +9,9 @@
 #include "CompileOptions.h"
 #include "ExitCodes.h"
 #include "Limits.h"
+#include "PrintSummary.h"
 #include "ProgressBar.h"
 #include "Prune.h"
-#include "Summary.h"
 #include "Verify.h"
 #include "jinja/ChatTemplate.h"
 

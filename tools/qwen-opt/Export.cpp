@@ -2,7 +2,7 @@
 
 #include "CommandLine.h"
 #include "Commands.h"
-#include "Summary.h"
+#include "PrintSummary.h"
 
 #include "qwen/Export/Export.h"
 #include "qwen/Support/TemporaryFile.h"

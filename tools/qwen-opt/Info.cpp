@@ -4,7 +4,7 @@
 #include "Commands.h"
 #include "Limits.h"
 #include "MemorySpeed.h"
-#include "Summary.h"
+#include "PrintSummary.h"
 #include "engine/CpuCount.h"
 #include "jinja/ChatTemplate.h"
 #include "text/Tokenizer.h"

@@ -2,7 +2,7 @@
 
 #include "Limits.h"
 
-#include "Summary.h"
+#include "PrintSummary.h"
 
 #include "qwen/Import/Checkpoint/Checkpoint.h"
 #include "qwen/Support/ControlGroups.h"

@@ -1,7 +1,7 @@
 //===- Info.cpp - What is in a file ---------------------------------------===//
 
 #include "Commands.h"
-#include "Compiler.h"
+#include "CompilerProgram.h"
 #include "ExitCodes.h"
 #include "Options.h"
 #include "Output.h"

@@ -4,7 +4,7 @@
 
 #include "qwen/ABI/Artifact.h"
 #include "qwen/ABI/KernelTable.h"
-#include "qwen/CodeGen/Lower/Caches.h"
+#include "qwen/CodeGen/Lower/CacheList.h"
 #include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Support/Version.h"

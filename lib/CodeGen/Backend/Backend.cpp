@@ -24,7 +24,7 @@
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "qwen/ABI/KernelTable.h"
-#include "qwen/CodeGen/Driver/Bitcode.h"
+#include "qwen/CodeGen/Driver/DriverBitcode.h"
 #include "qwen/Support/Error.h"
 #include "llvm/Analysis/TargetLibraryInfo.h"
 #include "llvm/Bitcode/BitcodeReader.h"

@@ -2,8 +2,8 @@
 
 #include "qwen/CodeGen/Backend/BitcodeKernels.h"
 
-#include "qwen/CodeGen/Cpp/Bitcode.h"
-#include "qwen/CodeGen/Halide/Bitcode.h"
+#include "qwen/CodeGen/Cpp/CppBitcode.h"
+#include "qwen/CodeGen/Halide/HalideBitcode.h"
 #include "qwen/Support/Error.h"
 #include "llvm/Analysis/ValueTracking.h"
 #include "llvm/Bitcode/BitcodeReader.h"

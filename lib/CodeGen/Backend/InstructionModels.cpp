@@ -1,7 +1,7 @@
 //===- InstructionModels.cpp - Instructions in plain IR -------------------===//
 
 #include "qwen/CodeGen/Backend/InstructionModels.h"
-#include "AmxModel.h"
+#include "AmxCalls.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/Support/Error.h"
 #include "llvm/ADT/STLExtras.h"

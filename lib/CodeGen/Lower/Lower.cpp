@@ -5,7 +5,7 @@
 #include "Instances.h"
 
 #include "qwen/ABI/Program.h"
-#include "qwen/CodeGen/Lower/Caches.h"
+#include "qwen/CodeGen/Lower/CacheList.h"
 #include "qwen/CodeGen/Lower/Work.h"
 #include "qwen/Dialect/QwenDialect.h"
 

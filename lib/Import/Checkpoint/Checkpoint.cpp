@@ -4,7 +4,7 @@
 
 #include "CheckpointFile.h"
 #include "GgufCheckpoint.h"
-#include "Quantization.h"
+#include "QuantizationConfig.h"
 #include "Qwen1.h"
 
 #include "qwen/Import/Checkpoint/Config.h"

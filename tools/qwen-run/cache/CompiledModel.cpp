@@ -2,7 +2,7 @@
 
 #include "cache/CompiledModel.h"
 
-#include "Compiler.h"
+#include "CompilerProgram.h"
 #include "Output.h"
 #include "artifact/Artifact.h"
 #include "cache/CacheFolder.h"

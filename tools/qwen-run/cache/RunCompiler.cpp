@@ -2,7 +2,7 @@
 
 #include "cache/RunCompiler.h"
 
-#include "Compiler.h"
+#include "CompilerProgram.h"
 #include "ExitCodes.h"
 #include "Output.h"
 #include "ProgressBar.h"

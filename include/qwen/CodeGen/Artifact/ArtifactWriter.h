@@ -8,7 +8,7 @@
 #define QWEN_CODEGEN_ARTIFACT_ARTIFACTWRITER_H
 
 #include "qwen/CodeGen/Artifact/ArtifactInput.h"
-#include "qwen/CodeGen/Artifact/Pack.h"
+#include "qwen/CodeGen/Artifact/PackImage.h"
 #include "qwen/CodeGen/Artifact/TargetCode.h"
 #include "qwen/Support/WritableFile.h"
 

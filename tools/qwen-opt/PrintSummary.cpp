@@ -1,6 +1,6 @@
-//===- Summary.cpp - The closing lines of a compile -----------------------===//
+//===- PrintSummary.cpp - The closing lines of a compile ------------------===//
 
-#include "Summary.h"
+#include "PrintSummary.h"
 
 #include "qwen/Support/Text.h"
 

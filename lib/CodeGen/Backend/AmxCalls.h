@@ -1,12 +1,12 @@
-//===- AmxModel.h - Calls of the model of AMX ------------------*- C++ -*-===//
+//===- AmxCalls.h - Calls of the model of AMX -------------------*- C++ -*-===//
 //
 // AMX has state: a configuration and eight tile registers of 1 KiB. A function
 // with modelled AMX instructions keeps that state in its stack frame.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_LIB_CODEGEN_BACKEND_AMXMODEL_H
-#define QWEN_LIB_CODEGEN_BACKEND_AMXMODEL_H
+#ifndef QWEN_LIB_CODEGEN_BACKEND_AMXCALLS_H
+#define QWEN_LIB_CODEGEN_BACKEND_AMXCALLS_H
 
 #include "llvm/IR/IntrinsicInst.h"
 
@@ -39,4 +39,4 @@ private:
 
 } // namespace qwen
 
-#endif // QWEN_LIB_CODEGEN_BACKEND_AMXMODEL_H
+#endif // QWEN_LIB_CODEGEN_BACKEND_AMXCALLS_H

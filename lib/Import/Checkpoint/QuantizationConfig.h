@@ -1,7 +1,7 @@
-//===- Quantization.h - Weights by a configuration --------------*- C++ -*-===//
+//===- QuantizationConfig.h - Weights by a configuration --------*- C++ -*-===//
 
-#ifndef QWEN_LIB_IMPORT_CHECKPOINT_QUANTIZATION_H
-#define QWEN_LIB_IMPORT_CHECKPOINT_QUANTIZATION_H
+#ifndef QWEN_LIB_IMPORT_CHECKPOINT_QUANTIZATIONCONFIG_H
+#define QWEN_LIB_IMPORT_CHECKPOINT_QUANTIZATIONCONFIG_H
 
 #include "qwen/Import/Checkpoint/ModelConfig.h"
 #include "qwen/Import/Checkpoint/StoredTensors.h"
@@ -16,4 +16,4 @@ WeightSources readWeights(const StoredTensors &tensors, ModelConfig &model);
 
 } // namespace qwen
 
-#endif // QWEN_LIB_IMPORT_CHECKPOINT_QUANTIZATION_H
+#endif // QWEN_LIB_IMPORT_CHECKPOINT_QUANTIZATIONCONFIG_H

@@ -1,6 +1,6 @@
-//===- Bitcode.cpp - Halide's kernels, as the build made them -------------===//
+//===- HalideBitcode.cpp - Halide's kernels, as the build made them -------===//
 
-#include "qwen/CodeGen/Halide/Bitcode.h"
+#include "qwen/CodeGen/Halide/HalideBitcode.h"
 #include "../EmbeddedBitcode.h"
 
 #include "qwen/Support/Error.h"

@@ -1,7 +1,7 @@
-//===- Bitcode.h - C++ as bitcode -------------------------------*- C++ -*-===//
+//===- CppBitcode.h - C++ as bitcode ----------------------------*- C++ -*-===//
 
-#ifndef QWEN_CODEGEN_CPP_BITCODE_H
-#define QWEN_CODEGEN_CPP_BITCODE_H
+#ifndef QWEN_CODEGEN_CPP_CPPBITCODE_H
+#define QWEN_CODEGEN_CPP_CPPBITCODE_H
 
 #include "qwen/ABI/CpuFeatures.h"
 
@@ -19,4 +19,4 @@ std::string_view amxModelBitcode();
 
 } // namespace qwen
 
-#endif // QWEN_CODEGEN_CPP_BITCODE_H
+#endif // QWEN_CODEGEN_CPP_CPPBITCODE_H

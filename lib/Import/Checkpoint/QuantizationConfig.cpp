@@ -1,6 +1,6 @@
-//===- Quantization.cpp - Weights by a configuration ----------------------===//
+//===- QuantizationConfig.cpp - Weights by a configuration ----------------===//
 
-#include "Quantization.h"
+#include "QuantizationConfig.h"
 
 #include "ModelReader.h"
 #include "qwen/Import/Checkpoint/JsonFile.h"

@@ -1,11 +1,11 @@
-//===- Compiler.h - The compiler beside this program ------------*- C++ -*-===//
+//===- CompilerProgram.h - The compiler beside this program -----*- C++ -*-===//
 //
 // qwen-run has no compiler (LLVM) of its own: it runs `qwen-opt`.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_RUN_COMPILER_H
-#define QWEN_RUN_COMPILER_H
+#ifndef QWEN_RUN_COMPILERPROGRAM_H
+#define QWEN_RUN_COMPILERPROGRAM_H
 
 #include <filesystem>
 #include <functional>
@@ -44,4 +44,4 @@ int runProgram(const std::string &program,
 
 } // namespace qwen::run
 
-#endif // QWEN_RUN_COMPILER_H
+#endif // QWEN_RUN_COMPILERPROGRAM_H

@@ -1,9 +1,9 @@
-//===- AmxModel.cpp - Calls of the model of AMX --------------------------===//
+//===- AmxCalls.cpp - Calls of the model of AMX ---------------------------===//
 
-#include "AmxModel.h"
+#include "AmxCalls.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Cpp/AmxState.h"
-#include "qwen/CodeGen/Cpp/Bitcode.h"
+#include "qwen/CodeGen/Cpp/CppBitcode.h"
 #include "qwen/Support/Error.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Bitcode/BitcodeReader.h"

@@ -1,12 +1,12 @@
-//===- Bitcode.h - Kernels around the products as bitcode -------*- C++ -*-===//
+//===- HalideBitcode.h - Kernels around the products as bitcode -*- C++ -*-===//
 //
 // The kernels of Kernels.def that Halide makes, as LLVM bitcode. Halide ran
 // when the compiler was built.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_CODEGEN_HALIDE_BITCODE_H
-#define QWEN_CODEGEN_HALIDE_BITCODE_H
+#ifndef QWEN_CODEGEN_HALIDE_HALIDEBITCODE_H
+#define QWEN_CODEGEN_HALIDE_HALIDEBITCODE_H
 
 #include "qwen/ABI/KernelTable.h"
 
@@ -23,4 +23,4 @@ std::string_view halideShims(Arch arch);
 
 } // namespace qwen
 
-#endif // QWEN_CODEGEN_HALIDE_BITCODE_H
+#endif // QWEN_CODEGEN_HALIDE_HALIDEBITCODE_H

@@ -1,6 +1,6 @@
-//===- Caches.cpp - The caches that the ops of a model use ----------------===//
+//===- CacheList.cpp - The caches that the ops of a model use -------------===//
 
-#include "qwen/CodeGen/Lower/Caches.h"
+#include "qwen/CodeGen/Lower/CacheList.h"
 
 #include "qwen/ABI/Artifact.h"
 

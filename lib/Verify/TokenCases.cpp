@@ -1,4 +1,4 @@
-//===- Tokens.cpp - Cases of kernels that work on a token -----------------===//
+//===- TokenCases.cpp - Cases of kernels that work on a token -------------===//
 
 #include "Cases.h"
 

@@ -1,4 +1,4 @@
-//===- Linear.cpp - Cases of products with a packed matrix ----------------===//
+//===- LinearCases.cpp - Cases of products with a packed matrix -----------===//
 
 #include "Cases.h"
 

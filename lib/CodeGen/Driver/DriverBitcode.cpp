@@ -1,6 +1,6 @@
-//===- Bitcode.cpp - The driver's bitcode, as the build made it -----------===//
+//===- DriverBitcode.cpp - The driver's bitcode, as the build made it -----===//
 
-#include "qwen/CodeGen/Driver/Bitcode.h"
+#include "qwen/CodeGen/Driver/DriverBitcode.h"
 #include "../EmbeddedBitcode.h"
 
 using namespace qwen;

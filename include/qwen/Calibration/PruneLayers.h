@@ -1,7 +1,7 @@
-//===- Pruning.h - Layers that a text can do without ------------*- C++ -*-===//
+//===- PruneLayers.h - Layers that a text can do without --------*- C++ -*-===//
 
-#ifndef QWEN_CALIBRATION_PRUNING_H
-#define QWEN_CALIBRATION_PRUNING_H
+#ifndef QWEN_CALIBRATION_PRUNELAYERS_H
+#define QWEN_CALIBRATION_PRUNELAYERS_H
 
 #include "qwen/Calibration/Calibration.h"
 
@@ -56,4 +56,4 @@ inline constexpr PruningMethod kPruningMethods[] = {
 
 } // namespace qwen
 
-#endif // QWEN_CALIBRATION_PRUNING_H
+#endif // QWEN_CALIBRATION_PRUNELAYERS_H

@@ -1,7 +1,7 @@
-//===- Caches.h - The caches that the ops of a model use --------*- C++ -*-===//
+//===- CacheList.h - The caches that the ops of a model use -----*- C++ -*-===//
 
-#ifndef QWEN_CODEGEN_LOWER_CACHES_H
-#define QWEN_CODEGEN_LOWER_CACHES_H
+#ifndef QWEN_CODEGEN_LOWER_CACHELIST_H
+#define QWEN_CODEGEN_LOWER_CACHELIST_H
 
 #include "qwen/Dialect/QwenDialect.h"
 
@@ -31,4 +31,4 @@ std::vector<CacheInfo> cachesOf(mlir::func::FuncOp program);
 
 } // namespace qwen
 
-#endif // QWEN_CODEGEN_LOWER_CACHES_H
+#endif // QWEN_CODEGEN_LOWER_CACHELIST_H

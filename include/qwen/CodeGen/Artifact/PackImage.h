@@ -1,12 +1,12 @@
-//===- Pack.h - The weight image --------------------------------*- C++ -*-===//
+//===- PackImage.h - The weight image ---------------------------*- C++ -*-===//
 //
 // Packs the weights panel by panel from their sources, with all cores and
 // little memory.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_CODEGEN_ARTIFACT_PACK_H
-#define QWEN_CODEGEN_ARTIFACT_PACK_H
+#ifndef QWEN_CODEGEN_ARTIFACT_PACKIMAGE_H
+#define QWEN_CODEGEN_ARTIFACT_PACKIMAGE_H
 
 #include "qwen/Weights/WeightSource.h"
 
@@ -60,4 +60,4 @@ std::vector<Conversion> packWeights(mlir::ModuleOp module,
 
 } // namespace qwen
 
-#endif // QWEN_CODEGEN_ARTIFACT_PACK_H
+#endif // QWEN_CODEGEN_ARTIFACT_PACKIMAGE_H

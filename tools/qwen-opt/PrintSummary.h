@@ -1,7 +1,7 @@
-//===- Summary.h - The closing lines of a compile ---------------*- C++ -*-===//
+//===- PrintSummary.h - The closing lines of a compile ----------*- C++ -*-===//
 
-#ifndef QWEN_OPT_SUMMARY_H
-#define QWEN_OPT_SUMMARY_H
+#ifndef QWEN_OPT_PRINTSUMMARY_H
+#define QWEN_OPT_PRINTSUMMARY_H
 
 #include "qwen/Compiler/Compiler.h"
 
@@ -20,4 +20,4 @@ void printSummary(const std::string &name, const CompileSummary &summary,
 
 } // namespace qwen
 
-#endif // QWEN_OPT_SUMMARY_H
+#endif // QWEN_OPT_PRINTSUMMARY_H

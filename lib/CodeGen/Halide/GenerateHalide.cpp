@@ -1,4 +1,4 @@
-//===- Generate.cpp - Halide's kernels to bitcode -------------------------===//
+//===- GenerateHalide.cpp - Halide's kernels to bitcode -------------------===//
 //
 // generate-halide BITCODE INDEX
 //

@@ -1,6 +1,6 @@
-//===- Pack.cpp - The weight image ----------------------------------------===//
+//===- PackImage.cpp - The weight image -----------------------------------===//
 
-#include "qwen/CodeGen/Artifact/Pack.h"
+#include "qwen/CodeGen/Artifact/PackImage.h"
 
 #include "qwen/ABI/Artifact.h"
 #include "qwen/Dialect/QwenDialect.h"

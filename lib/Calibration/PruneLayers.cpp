@@ -1,6 +1,6 @@
-//===- Pruning.cpp - Layers that a text can do without --------------------===//
+//===- PruneLayers.cpp - Layers that a text can do without ----------------===//
 
-#include "qwen/Calibration/Pruning.h"
+#include "qwen/Calibration/PruneLayers.h"
 
 #include "engine/CpuCount.h"
 #include "engine/Logprobs.h"

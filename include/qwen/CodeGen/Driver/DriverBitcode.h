@@ -1,7 +1,7 @@
-//===- Bitcode.h - The driver as bitcode ------------------------*- C++ -*-===//
+//===- DriverBitcode.h - The driver as bitcode ------------------*- C++ -*-===//
 
-#ifndef QWEN_CODEGEN_DRIVER_BITCODE_H
-#define QWEN_CODEGEN_DRIVER_BITCODE_H
+#ifndef QWEN_CODEGEN_DRIVER_DRIVERBITCODE_H
+#define QWEN_CODEGEN_DRIVER_DRIVERBITCODE_H
 
 #include "qwen/ABI/CpuFeatures.h"
 
@@ -15,4 +15,4 @@ std::string_view driverBitcode(Arch arch);
 
 } // namespace qwen
 
-#endif // QWEN_CODEGEN_DRIVER_BITCODE_H
+#endif // QWEN_CODEGEN_DRIVER_DRIVERBITCODE_H

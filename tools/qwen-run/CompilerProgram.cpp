@@ -1,6 +1,6 @@
-//===- Compiler.cpp - The compiler beside this program --------------------===//
+//===- CompilerProgram.cpp - The compiler beside this program -------------===//
 
-#include "Compiler.h"
+#include "CompilerProgram.h"
 
 #include "qwen/Support/Error.h"
 

@@ -1,4 +1,4 @@
-//===- Attention.cpp - Cases of kernels that work on heads ----------------===//
+//===- AttentionCases.cpp - Cases of kernels that work on heads -----------===//
 
 #include "Cases.h"
 

@@ -1,4 +1,4 @@
-//===- LinearAttention.cpp - Cases of the kernels of linear attention -----===//
+//===- LinearAttentionCases.cpp - Cases of the kernels of linear attention ===//
 
 #include "Cases.h"
 

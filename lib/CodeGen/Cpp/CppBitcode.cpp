@@ -1,6 +1,6 @@
-//===- Bitcode.cpp - C++ as the build compiled it -------------------------===//
+//===- CppBitcode.cpp - C++ as the build compiled it ----------------------===//
 
-#include "qwen/CodeGen/Cpp/Bitcode.h"
+#include "qwen/CodeGen/Cpp/CppBitcode.h"
 #include "../EmbeddedBitcode.h"
 
 using namespace qwen;
