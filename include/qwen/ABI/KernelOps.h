@@ -35,16 +35,14 @@ enum class KernelFormat : uint8_t {
 #define QWEN_WEIGHT_FORMAT(Id, ...) Id,
 #include "qwen/ABI/WeightFormats.def"
 };
-inline constexpr int kFirstWeightFormat = 1
-#define QWEN_CACHE_FORMAT(...) +1
-#include "qwen/ABI/KvFormats.def"
-    ;
+/// The first row of WeightFormats.def.
+inline constexpr int kFirstWeightFormat = static_cast<int>(KernelFormat::F32);
 
 constexpr KernelFormat kernelFormat(WeightFormat format) {
   return static_cast<KernelFormat>(static_cast<int>(format) +
                                    kFirstWeightFormat);
 }
-static_assert(kernelFormat(WeightFormat{}) == KernelFormat::F32);
+static_assert(WeightFormat{} == WeightFormat::F32);
 constexpr KernelFormat kernelFormat(KvFormat format) {
   constexpr KernelFormat kFormats[] = {
 #define QWEN_KV_FORMAT(Id, ...) KernelFormat::Id,
