@@ -2,11 +2,6 @@
 
 #include "engine/samplers/Candidates.h"
 
-#include "engine/samplers/Fixed.h"
-
-#include "qwen/Numerics/Doubles.h"
-#include "qwen/Numerics/Math.h"
-
 #include <iterator>
 
 using namespace qwen;
@@ -52,14 +47,6 @@ void Candidates::orderMore() {
                  [&](CandidateKey key) { return weightOf(key); });
 }
 
-/// Sums of a part of the terms each, which do not wait for each other.
-static constexpr size_t kLanes = 4;
-using Lanes = std::array<double, kLanes>;
-
-static double sumOf(const Lanes &lanes) {
-  return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
-}
-
 Bounds Candidates::total() const {
   double sum = 0;
   if (weights.size() == keys.size()) {
@@ -79,18 +66,6 @@ Bounds Candidates::total() const {
 Bounds Candidates::exactTotal() {
   weight(keys.size() - 1);
   return total();
-}
-
-Distribution Candidates::distribution() const {
-  Lanes masses = {}, dots = {};
-  visitWeights([&](size_t i, float below, float weight) {
-    masses[i % kLanes] += toFixed(weight);
-    // A weight of 0 is that of a logit that may be infinitely far below.
-    dots[i % kLanes] += weight == 0 ? 0 : toFixed(weight * below);
-  });
-  const double mass = sumOf(masses);
-  return {mass / kFixedOne,
-          numerics::log(mass / kFixedOne) - sumOf(dots) / mass};
 }
 
 double Candidates::mass() const {

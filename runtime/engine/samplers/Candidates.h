@@ -9,6 +9,9 @@
 #ifndef QWEN_RUNTIME_ENGINE_SAMPLERS_CANDIDATES_H
 #define QWEN_RUNTIME_ENGINE_SAMPLERS_CANDIDATES_H
 
+#include "engine/samplers/Fixed.h"
+
+#include "qwen/Numerics/Doubles.h"
 #include "qwen/Numerics/Math.h"
 
 #include <algorithm>
@@ -90,7 +93,12 @@ public:
   Bounds total() const;
   /// The sum itself.
   Bounds exactTotal();
-  Distribution distribution() const;
+  Distribution distribution() const {
+    return distribution([](float, double) {});
+  }
+  /// The same, and calls visit(below, weight) for all: how far the logit is
+  /// below the greatest (at most 0), and the weight as an integer of Fixed.h.
+  template <typename Visit> Distribution distribution(const Visit &visit) const;
   /// Its mass alone.
   double mass() const;
 
@@ -139,6 +147,13 @@ public:
   template <typename Visit> void visitWeights(const Visit &visit) const;
 
 private:
+  /// Sums of a part of the terms each, which do not wait for each other.
+  static constexpr size_t kLanes = 4;
+  using Lanes = std::array<double, kLanes>;
+  static double sumOf(const Lanes &lanes) {
+    return (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+  }
+
   /// Takes the keys as they are, with the greatest of their logits.
   void beginAt(float greatest);
   /// Orders the next keys and computes their weights.
@@ -169,6 +184,21 @@ void Candidates::visitWeights(const Visit &visit) const {
     for (size_t i = 0; i < count; ++i)
       visit(begin + i, belows[i], shares[i]);
   }
+}
+
+template <typename Visit>
+Distribution Candidates::distribution(const Visit &visit) const {
+  Lanes masses = {}, dots = {};
+  visitWeights([&](size_t i, float below, float weight) {
+    const double share = toFixed(weight);
+    masses[i % kLanes] += share;
+    // A weight of 0 is that of a logit that may be infinitely far below.
+    dots[i % kLanes] += weight == 0 ? 0 : toFixed(weight * below);
+    visit(below, share);
+  });
+  const double mass = sumOf(masses);
+  return {mass / kFixedOne,
+          numerics::log(mass / kFixedOne) - sumOf(dots) / mass};
 }
 
 } // namespace qwen
