@@ -8,6 +8,7 @@ import base64
 import codecs
 import collections
 import concurrent.futures
+import functools
 import http.client
 import json
 import os
@@ -21,9 +22,12 @@ import sys
 import time
 
 import numpy as np
+import serve_answers
+import serve_beams
 import serve_http
 import serve_metrics
 from checks import Checks, compile_model, logits, run
+from serve_answers import whole
 from server import JSON, Server as AnyServer
 
 FOLDER, TEMPLATES, MODEL, WORK = (pathlib.Path(a) for a in sys.argv[1:5])
@@ -31,6 +35,7 @@ SEEDS = int(sys.argv[5]) if len(sys.argv) > 5 else 25
 INPUTS = pathlib.Path(__file__).parent.parent / "Inputs" / "tls"
 checks = Checks()
 expect = checks.expect
+joined = functools.partial(serve_answers.joined, checks)
 
 
 class Server(AnyServer):
@@ -68,33 +73,6 @@ class Server(AnyServer):
         while any(self.metric(name) for name in busy) and time.time() < end:
             time.sleep(0.02)
         expect("what requests hold", [self.metric(name) for name in busy], [0, 0, 0])
-
-
-def joined(chunks):
-    """The choices of a stream as those of a whole answer: text, tokens' logprobs, finish reason."""
-    choices = {}
-    for chunk in chunks:
-        for choice in chunk["choices"]:
-            text, entries, finish = choices.get(choice["index"], ("", [], None))
-            checks.check(finish is None, "a piece comes after the finish reason")
-            text += choice["text"] if "text" in choice else choice["delta"].get("content", "")
-            entries += entriesOf(choice["logprobs"])
-            choices[choice["index"]] = (text, entries, choice["finish_reason"])
-    return choices
-
-
-def entriesOf(logprobs):
-    if logprobs is None:
-        return []
-    if "content" in logprobs:
-        return logprobs["content"]
-    return [list(entry) for entry in zip(*(logprobs[key] for key in
-            ("tokens", "token_logprobs", "top_logprobs", "text_offset")))]
-
-
-def whole(answer):
-    return {c["index"]: (c["text"] if "text" in c else c["message"]["content"], entriesOf(c["logprobs"]),
-                         c["finish_reason"]) for c in answer["choices"]}
 
 
 def requests():
@@ -138,41 +116,6 @@ def same_as_generate(server):
         text = run(["qwen-run", "chat", MODEL, "-n", 40, "--seed", seed], input=prompt).removesuffix("\n")
         answer = server.post("/v1/chat/completions", messages=messages, max_tokens=40, seed=seed)
         expect("chat", answer["choices"][0]["message"]["content"], text)
-
-
-def beams(server):
-    """A beam search has the answers of generate, alone, streamed at its end and beside others."""
-    search = {"num_beams": 4, "num_beam_groups": 2, "diversity_penalty": 0.5, "length_penalty": 1.5, "early_stopping": "never"}
-    flags = [part for key, value in search.items() for part in ("--" + key.replace("_", "-"), value)]
-    answers = json.loads(run(["qwen-run", "generate", MODEL, "-p", "The king", "-n", 30, "--num-return-sequences", 3, "--json", *flags]))["answers"]
-    body = {"prompt": "The king", "max_tokens": 30, "n": 3, "logprobs": 0, "return_token_ids": True, **search}
-
-    def check(answer):
-        expect("the ids of beams", [choice["token_ids"] for choice in answer["choices"]], [each["ids"] for each in answers])
-        expect("the scores of beams", [choice["x_score"] for choice in answer["choices"]], [each["score"] for each in answers])
-        expect("the logprobs of beams", [choice["logprobs"]["token_logprobs"] for choice in answer["choices"]], [each["logprobs"] for each in answers])
-        expect("the ends of beams", [choice["finish_reason"] for choice in answer["choices"]], [each["finish_reason"] for each in answers])
-        expect("the texts of beams", [choice["text"] for choice in answer["choices"]], [each["text"] for each in answers])
-        expect("the usage of beams", answer["usage"]["completion_tokens"], sum(len(each["ids"]) for each in answers))
-    alone = server.post("/v1/completions", **body)
-    check(alone)
-    expect("streamed beams", joined(server.events("/v1/completions", **body)), whole(alone))
-    with concurrent.futures.ThreadPoolExecutor(12) as pool:
-        others = [pool.submit(server.post, "/v1/completions", prompt="Once", seed=1, max_tokens=60, ignore_eos=True) for _ in range(6)]
-        for together in list(pool.map(lambda _: server.post("/v1/completions", **body), range(6))):
-            check(together)
-        expect("answers beside beams", len({other.result()["choices"][0]["text"] for other in others}), 1)
-    # Several prompts, an echo, and a chat by the other name of n.
-    listed = server.post("/v1/completions", **{**body, "prompt": ["The king", "The king"], "echo": True})
-    expect("beams of two prompts", [choice["text"] for choice in listed["choices"]], 2 * ["The king" + each["text"] for each in answers])
-    chat = server.post("/v1/chat/completions", messages=[{"role": "user", "content": "Hi"}], num_beams=3, num_return_sequences=2, max_tokens=9)
-    expect("the choices of a chat", sorted(choice["index"] for choice in chat["choices"]), [0, 1])
-    checks.check(chat["choices"][0]["x_score"] >= chat["choices"][1]["x_score"], "the best answer is not first")
-    long = server.start(stream=False, num_beams=5, n=5)
-    server.wait_running()
-    expect("the sequences of a search", server.metric("vllm:num_requests_running"), 5)
-    long.close()
-    server.wait_idle()
 
 
 def same_as_logits(server):
@@ -614,7 +557,7 @@ def unix_socket():
 main = Server("--max-body", "200000", "--keep-alive", "0.05")
 same_answers(main)
 same_as_generate(main)
-beams(main)
+serve_beams.beams(checks, main, MODEL)
 same_as_logits(main)
 injected(main)
 reasoning_and_faults()
