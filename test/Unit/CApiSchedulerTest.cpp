@@ -31,8 +31,10 @@ struct Heard {
   std::string error;
   std::atomic<int> endings = 0;
 };
+} // namespace
 
-qwen_request requestOf(Heard &heard, const std::vector<int32_t> &prompt) {
+static qwen_request requestOf(Heard &heard,
+                              const std::vector<int32_t> &prompt) {
   qwen_request request = {};
   request.size = sizeof(request);
   request.prompt = prompt.data();
@@ -59,7 +61,6 @@ qwen_request requestOf(Heard &heard, const std::vector<int32_t> &prompt) {
   };
   return request;
 }
-} // namespace
 
 // The code of the artifact only returns, so that all logits are 0.
 TEST_F(CApiSchedulerTest, AnswersRequests) {

@@ -17,15 +17,17 @@
 
 using namespace qwen;
 
-namespace {
-/// Tokens by how far their logit is below the greatest, in steps of 1/64.
-constexpr size_t kBuckets = 4096;
-constexpr double kBucketsPerNat = 64;
-size_t bucketOf(float below) {
+/// Buckets have tokens by how far their logit is below the greatest. The last
+/// has all that are further down.
+static constexpr size_t kBuckets = 4096;
+static constexpr double kBucketsPerNat = 64;
+
+static size_t bucketOf(float below) {
   return static_cast<size_t>(
       std::min(-below * static_cast<float>(kBucketsPerNat), kBuckets - 1.0f));
 }
 
+namespace {
 /// Buckets of which a part may be kept, and among them those that are kept
 /// whole: [begin, end) each.
 struct Ranges {
