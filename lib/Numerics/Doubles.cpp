@@ -2,6 +2,8 @@
 
 #include "qwen/Numerics/Doubles.h"
 
+#include "Exp.h"
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -38,8 +40,17 @@ static double expOf(double x) {
 
 double qwen::numerics::exp(double x) { return expOf(x); }
 
+/// Lanes of a sum: every vector width of 16 and less can follow their order.
+static constexpr size_t kLanes = 16;
+
+[[gnu::always_inline]] static inline double sumOf(double (&lanes)[kLanes]) {
+  for (size_t width = kLanes / 2; width; width /= 2)
+    for (size_t lane = 0; lane < width; ++lane)
+      lanes[lane] += lanes[lane + width];
+  return lanes[0];
+}
+
 double qwen::numerics::sumExp(std::span<const float> values, float greatest) {
-  constexpr size_t kLanes = 16;
   double lanes[kLanes] = {};
   const auto add = [&](size_t lane, float value) {
     lanes[lane] += expOf(double{value} - greatest);
@@ -50,53 +61,24 @@ double qwen::numerics::sumExp(std::span<const float> values, float greatest) {
       add(lane, values[i + lane]);
   for (size_t lane = 0; i < values.size(); ++i, ++lane)
     add(lane, values[i]);
-  for (size_t width = kLanes / 2; width; width /= 2)
-    for (size_t lane = 0; lane < width; ++lane)
-      lanes[lane] += lanes[lane + width];
-  return lanes[0];
-}
-
-/// numerics::exp of f32 of a number up to 0, without a branch.
-[[gnu::always_inline]] static inline float weightOf(float x) {
-  constexpr float kLeast = -87.3f;
-  const bool isTiny = x < kLeast;
-  x = isTiny ? kLeast : x;
-  // The sum rounds to an integer, which its last bits are.
-  constexpr float kOnes = 0x1.8p23f;
-  const float rounded = x * 0x1.715476p+0f + kOnes;
-  const float n = rounded - kOnes;
-  const float r = (x - n * 0x1.63p-1f) - n * -0x1.bd0106p-13f;
-  float p = 0x1.a0d2cep-13f;
-  for (float c : {0x1.6e879cp-10f, 0x1.11121p-7f, 0x1.555382p-5f,
-                  0x1.555554p-3f, 0x1p-1f})
-    p = p * r + c;
-  p = p * (r * r);
-  p = p + r;
-  p = p + 1.0f;
-  const uint32_t exponent = std::bit_cast<uint32_t>(rounded) + 127;
-  const float weight = p * std::bit_cast<float>(exponent << 23);
-  return isTiny ? 0.0f : weight;
+  return sumOf(lanes);
 }
 
 [[gnu::always_inline]] static inline double
 weightsOf(std::span<const float> values, float greatest) {
-  constexpr size_t kLanes = 16;
   double lanes[kLanes] = {};
   size_t i = 0;
   for (; i + kLanes <= values.size(); i += kLanes) {
     // Two loops, so that the first has vectors of f32.
     float weights[kLanes];
     for (size_t lane = 0; lane < kLanes; ++lane)
-      weights[lane] = weightOf(values[i + lane] - greatest);
+      weights[lane] = numerics::expInline(values[i + lane] - greatest);
     for (size_t lane = 0; lane < kLanes; ++lane)
       lanes[lane] += weights[lane];
   }
   for (size_t lane = 0; i < values.size(); ++i, ++lane)
-    lanes[lane] += weightOf(values[i] - greatest);
-  for (size_t width = kLanes / 2; width; width /= 2)
-    for (size_t lane = 0; lane < width; ++lane)
-      lanes[lane] += lanes[lane + width];
-  return lanes[0];
+    lanes[lane] += numerics::expInline(values[i] - greatest);
+  return sumOf(lanes);
 }
 
 #ifdef __x86_64__

@@ -2,42 +2,20 @@
 
 #include "qwen/Numerics/Math.h"
 
+#include "Exp.h"
+
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <initializer_list>
 #include <numbers>
 
 using namespace qwen::numerics;
 
-/// exp without a branch, so that loops over it become vectors.
-static float expOf(float x) {
-  const bool isTiny = x < -87.3f;
-  x = x < 88.375f ? x : 88.375f;
-  x = isTiny ? -87.3f : x;
-  // The sum rounds to an integer, ties to even.
-  constexpr float kOnes = 0x1.8p23f;
-  const float n = (x * 0x1.715476p+0f + kOnes) - kOnes;
-  // ln 2 in two parts; n times the first is exact.
-  const float r = (x - n * 0x1.63p-1f) - n * -0x1.bd0106p-13f;
-  float p = 0x1.a0d2cep-13f;
-  for (float c : {0x1.6e879cp-10f, 0x1.11121p-7f, 0x1.555382p-5f,
-                  0x1.555554p-3f, 0x1p-1f})
-    p = p * r + c;
-  p = p * (r * r);
-  p = p + r;
-  p = p + 1.0f;
-  // n is in -126..127, so 2^n is a normal number and the product exact.
-  const uint32_t exponent = static_cast<uint32_t>(static_cast<int>(n) + 127);
-  const float result = p * std::bit_cast<float>(exponent << 23);
-  return isTiny ? 0.0f : result;
-}
-
-float qwen::numerics::exp(float x) { return expOf(x); }
+float qwen::numerics::exp(float x) { return expInline(x); }
 
 void qwen::numerics::exp(std::span<float> values) {
   for (float &value : values)
-    value = expOf(value);
+    value = expInline(value);
 }
 
 float qwen::numerics::silu(float x) { return x / (1.0f + exp(-x)); }
