@@ -6,11 +6,13 @@ Prints a line of JSON: the time from the page's first byte to a field that takes
 than 50 ms (PerformanceObserver, longtask) while a conversation of 19,000 tokens is opened and while a scripted server streams 1,000 more.
 """
 import json
+import os
 import pathlib
 import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+os.environ["PATH"] = f"{ROOT / 'build/host/bin'}:{os.environ['PATH']}"
 sys.path[:0] = [str(ROOT / "test" / "Page"), str(ROOT / "test" / "Integration")]
 from packages import import_from  # noqa: E402
 from server import Server  # noqa: E402
