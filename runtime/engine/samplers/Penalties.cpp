@@ -14,6 +14,10 @@ static bool countsAnswer(const SamplerOptions &options) {
   return options.frequencyPenalty != 0 || options.presencePenalty != 0;
 }
 
+static bool penalizes(const SamplerOptions &options) {
+  return options.repetitionPenalty != 1 || countsAnswer(options);
+}
+
 static void startPenalties(const SamplerOptions &options, SamplerState &state,
                            uint8_t) {
   if (countsAnswer(options))
@@ -40,11 +44,7 @@ static bool penalize(const SamplerOptions &options, const SamplerState &state,
   return true;
 }
 
-const LogitProcessor logits::Penalties = {
-    .isOn =
-        [](const SamplerOptions &options) {
-          return options.repetitionPenalty != 1 || countsAnswer(options);
-        },
-    .process = penalize,
-    .start = startPenalties,
-    .accept = acceptSeen};
+const LogitProcessor logits::Penalties = {.isOn = penalizes,
+                                          .process = penalize,
+                                          .start = startPenalties,
+                                          .accept = acceptSeen};
