@@ -101,7 +101,7 @@ public:
 
 private:
   struct Group {
-    /// Its beams among those that run.
+    /// Places of the group's beams in `running`: [begin, end).
     size_t begin = 0, end = 1;
     bool isDone = false;
     /// In descending order.

@@ -87,10 +87,9 @@ public:
   /// Tells the end.
   void end(EndReason reason);
 
-  /// The jobs whose sequences have tokens to run: itself, or those of its
-  /// beams.
+  /// The jobs whose sequences run: this job alone, or one for each beam.
   std::span<Job *const> sequences() const;
-  /// The same, and those whose sequences wait for beams.
+  /// The same, with the jobs whose sequences wait for a beam.
   std::span<Job *const> allSequences() const;
   /// Takes over all tokens of another job of the search.
   void follow(const Job &other);

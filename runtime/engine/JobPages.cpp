@@ -144,7 +144,7 @@ bool JobPages::promise(Job &job) {
   bool isGiven = true;
   for (Job *each : job.sequences())
     isGiven = isGiven && promiseNext(*each);
-  // The partial page of what they share.
+  // Each branch copies the partial page of the shared tokens.
   const int64_t copies = job.beams && job.beams->sharedTokens() % kPageTokens
                              ? job.beams->branches()
                              : 0;

@@ -72,8 +72,7 @@ public:
 private:
   /// `promise` for one sequence.
   bool promiseNext(Job &job);
-  /// Pages that the known tokens of a running job need beside those that it
-  /// has.
+  /// Number of further pages that a running job needs for its known tokens.
   int64_t lacking(const Job &job) const;
   /// Pages that its beams will need when their sequences branch.
   static int64_t branchPages(const Job &job);

@@ -174,10 +174,10 @@ UnpackOnceSchedule fixedSchedule(const KernelInfo &kernel,
 void checkSchedule(const KernelInfo &kernel, const KernelSchedule &schedule);
 
 /// The kernel's schedule with the changes of `text`, such as
-/// "tokens=4,unroll=2", which may be empty. After "order=GroupDots", fields are
-/// those of that order: it keeps what it may have of those before, and else
-/// has its least choices. Throws Error for an unknown field, an invalid number,
-/// and like checkSchedule.
+/// "tokens=4,unroll=2", which may be empty. "order=GroupDots" changes the
+/// order: a field that both orders have keeps its value if the new order allows
+/// it, and every other field gets its least choice. Throws Error for an unknown
+/// field, an invalid number, and like checkSchedule.
 KernelSchedule changedSchedule(const KernelInfo &kernel, std::string_view text);
 
 /// A line for the order and each field of it, with their choices:
