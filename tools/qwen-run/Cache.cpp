@@ -36,8 +36,7 @@ static std::optional<CacheFolder> openCache() {
 }
 
 /// "2026-11-26 07:00" in local time.
-static std::string timeText(int64_t seconds) {
-  const time_t time = seconds;
+static std::string timeText(time_t time) {
   tm parts = {};
   char text[32] = "";
   if (localtime_r(&time, &parts))
@@ -56,14 +55,14 @@ static void list(bool json) {
       files.push_back({{"name", entry.stem},
                        {"path", folder->fileOf(entry.stem).string()},
                        {"bytes", entry.bytes},
-                       {"last_use", entry.lastUse},
+                       {"last_use", entry.lastUse.tv_sec},
                        {"model", record.model},
                        {"options", record.options},
                        {"summary", record.summary},
                        {"memory_bytes", record.memory}});
       continue;
     }
-    writeOut(printable(timeText(entry.lastUse) + "  " +
+    writeOut(printable(timeText(entry.lastUse.tv_sec) + "  " +
                        bytesWithUnit(entry.bytes) + "  " + entry.stem + "  " +
                        record.summary + "  " + record.model +
                        (record.options.empty() ? "" : " " + record.options)) +

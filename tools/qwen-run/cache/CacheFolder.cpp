@@ -182,12 +182,12 @@ std::vector<CacheEntry> CacheFolder::entries() const {
     if (fstat(file, &status) == 0)
       result.push_back({name.substr(0, name.size() - kFileEnding.size()),
                         static_cast<uint64_t>(status.st_size),
-                        status.st_mtim.tv_sec});
+                        status.st_mtim});
     close(file);
   }
   std::ranges::sort(result, [](const CacheEntry &one, const CacheEntry &other) {
-    return std::tie(one.lastUse, one.stem) <
-           std::tie(other.lastUse, other.stem);
+    return std::tie(one.lastUse.tv_sec, one.lastUse.tv_nsec, one.stem) <
+           std::tie(other.lastUse.tv_sec, other.lastUse.tv_nsec, other.stem);
   });
   return result;
 }

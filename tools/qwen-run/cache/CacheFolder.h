@@ -9,6 +9,7 @@
 #define QWEN_RUN_CACHE_CACHEFOLDER_H
 
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -38,8 +39,8 @@ struct CacheEntry {
   /// Its name without ".qwen".
   std::string stem;
   uint64_t bytes;
-  /// Seconds since 1970.
-  int64_t lastUse;
+  /// The time since 1970.
+  timespec lastUse;
 };
 
 /// A lock of one name of the cache, until it is destroyed or this process and
