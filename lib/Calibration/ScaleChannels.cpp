@@ -106,8 +106,9 @@ std::optional<Producer> ChannelScaling::upOf(SwiGluOp op) const {
 
 /// Heads of queries that read the same values share scales.
 std::optional<Producer> ChannelScaling::valuesOf(AttentionOp op) const {
+  AppendOp append = op.getAppend();
   std::optional<Producer> made =
-      op.getValues() ? productOf(op.getValues()) : std::nullopt;
+      append ? productOf(append.getValues()) : std::nullopt;
   if (!made)
     return std::nullopt;
   const auto heads = static_cast<int64_t>(op.getHeads()),

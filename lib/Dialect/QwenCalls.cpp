@@ -340,7 +340,7 @@ DriverCall LmHeadOp::getDriverCall(const CallFacts &facts) {
 DriverCall AppendOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
   const CachePlace place = facts.cacheOf(*this);
-  const int64_t headDim = getHeadSize();
+  const int64_t headDim = getHeadDim();
   const bool hasHeadNorm = kernelOf(*this, KernelOp::RmsNormF32);
   return of.call<fixed::Append>(
       {.keys = rowsOf(getKeys()),
@@ -351,7 +351,7 @@ DriverCall AppendOp::getDriverCall(const CallFacts &facts) {
        .eps = toFloat(getEps(), 0),
        .layer = place.layer,
        .op = of.id()},
-      {.kvHeads = Heads(widthOf(getKeys()) / headDim),
+      {.kvHeads = Heads(getKvHeads()),
        .headDim = Length(headDim),
        .half = lengthOf(getCos()),
        .elementBytes = facts.cacheElementBytes(),

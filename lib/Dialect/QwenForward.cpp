@@ -185,11 +185,12 @@ void LmHeadOp::addWork(OpWork &work, KvFormat) {
 // Attention
 //===----------------------------------------------------------------------===//
 
-/// The kernels that norm and rotate heads, or a part of them.
-static SmallVector<KernelUse> rotationUses(bool hasNorm, bool isPartial) {
-  if (!hasNorm)
+/// The kernels that norm and rotate the heads of `op`, or a part of each.
+template <typename HeadsOp>
+static SmallVector<KernelUse> rotationUses(HeadsOp op) {
+  if (!op.getNorm())
     return {{KernelOp::Rope}};
-  if (!isPartial)
+  if (!op.getCos() || 2 * widthOf(op.getCos()) == op.getHeadDim())
     return {{KernelOp::NormRope}};
   return {{KernelOp::RmsNormF32}, {KernelOp::Rope}};
 }
@@ -213,14 +214,13 @@ static CacheUse kvCacheUse(uint64_t layer, int64_t values, bool reads,
 }
 
 SmallVector<KernelUse> AppendOp::getKernelUses() {
-  SmallVector<KernelUse> uses =
-      rotationUses(getNorm().has_value(), getHeadDim().has_value());
+  SmallVector<KernelUse> uses = rotationUses(*this);
   uses.append({{KernelOp::AppendK}, {KernelOp::AppendV}});
   return uses;
 }
 
 SmallVector<WeightUse> AppendOp::getWeightUses() {
-  return vectorUse(getNormAttr(), getHeadSize());
+  return vectorUse(getNormAttr(), getHeadDim());
 }
 
 std::optional<CacheUse> AppendOp::getCacheUse() {
@@ -238,8 +238,7 @@ void AppendOp::addWork(OpWork &work, KvFormat kv) {
 }
 
 SmallVector<KernelUse> AttentionOp::getKernelUses() {
-  SmallVector<KernelUse> uses =
-      rotationUses(getNorm().has_value(), getPartial());
+  SmallVector<KernelUse> uses = rotationUses(*this);
   uses.append({{KernelOp::AttentionScores},
                {KernelOp::AttentionValues},
                {KernelOp::SoftmaxPage},
@@ -252,11 +251,10 @@ SmallVector<WeightUse> AttentionOp::getWeightUses() {
   return vectorUse(getNormAttr(), getHeadDim());
 }
 
-/// In the graph, the op appends too.
 std::optional<CacheUse> AttentionOp::getCacheUse() {
   return kvCacheUse(getLayer(),
                     2 * static_cast<int64_t>(getKvHeads()) * getHeadDim(),
-                    /*reads=*/true, /*writes=*/getKeys() != nullptr);
+                    /*reads=*/true, /*writes=*/false);
 }
 
 void AttentionOp::getEffects(

@@ -137,14 +137,6 @@ static LogicalResult verifyK(Operation *op, Attribute weight, Value input) {
                            << " when a multiple of " << kGroup << " is needed";
 }
 
-/// Checks the norm of heads that `append` and `attention` may have.
-template <typename HeadsOp> static LogicalResult verifyHeadNorm(HeadsOp op) {
-  if (op.getNorm().has_value() != op.getEps().has_value())
-    return op.emitOpError() << "has " << (op.getNorm() ? "norm" : "eps")
-                            << " without " << (op.getNorm() ? "eps" : "norm");
-  return op.getEps() ? verifyPositive(op, "eps", *op.getEps()) : success();
-}
-
 //===----------------------------------------------------------------------===//
 // Activations of each token
 //===----------------------------------------------------------------------===//
@@ -234,31 +226,70 @@ LogicalResult LmHeadOp::verify() {
 // Attention
 //===----------------------------------------------------------------------===//
 
-/// Checks that `row` has heads of `headDim` values, if it is given, of which
-/// twice as many as `cos` has are rotated.
-static LogicalResult verifyRotation(Operation *op, Value row, Value cos,
-                                    std::optional<uint64_t> headDim) {
-  const int64_t rotated = 2 * widthOf(cos);
-  const int64_t size = static_cast<int64_t>(headDim.value_or(rotated));
-  if (size < rotated)
-    return op->emitOpError() << "head is " << size << " wide when " << rotated
-                             << " or more is needed";
-  return verifyMultiple(op, "row", widthOf(row), size);
+/// Checks that a head has the values that are rotated, twice as many as `cos`.
+static LogicalResult verifyRotation(Operation *op, int64_t headSize,
+                                    Value cos) {
+  if (headSize >= 2 * widthOf(cos))
+    return success();
+  return op->emitOpError() << "head is " << headSize << " wide when "
+                           << 2 * widthOf(cos) << " or more is needed";
 }
 
-LogicalResult RopeOp::verify() {
-  return verifyRotation(*this, getInput(), getCos(), getHeadDim());
-}
-
-int64_t AppendOp::getHeadSize() {
+int64_t RopeOp::getHeadSize() {
   return static_cast<int64_t>(getHeadDim().value_or(2 * widthOf(getCos())));
 }
 
+LogicalResult RopeOp::verify() {
+  if (failed(verifyRotation(*this, getHeadSize(), getCos())))
+    return failure();
+  return verifyMultiple(*this, "row", widthOf(getInput()), getHeadSize());
+}
+
+/// Checks the layer of an op, its heads in `rows`, and their norm and rotation.
+template <typename HeadsOp>
+static LogicalResult verifyHeads(HeadsOp op, Value rows, int64_t heads) {
+  if (failed(verifyMultiple(op, "row", widthOf(rows), heads)) ||
+      failed(verifyMultiple(op, "width of a head", op.getHeadDim(), 8)) ||
+      failed(verifyLayer(op, op.getLayer())))
+    return failure();
+  if (!op.getCos() != !op.getSin())
+    return op.emitOpError() << "needs both of rope(cos, sin)";
+  if (op.getCos() && (failed(verifyWidth(op, "sin", widthOf(op.getSin()),
+                                         widthOf(op.getCos()))) ||
+                      failed(verifyRotation(op, op.getHeadDim(), op.getCos()))))
+    return failure();
+  if (op.getKernels() && !op.getCos())
+    return op.emitOpError()
+           << "has kernels without rope; run qwen-fuse-attention first";
+  if (op.getNorm() && !op.getCos())
+    return op.emitOpError() << "has norm without rope";
+  if (op.getNorm().has_value() != op.getEps().has_value())
+    return op.emitOpError() << "has " << (op.getNorm() ? "norm" : "eps")
+                            << " without " << (op.getNorm() ? "eps" : "norm");
+  return op.getEps() ? verifyPositive(op, "eps", *op.getEps()) : success();
+}
+
+int64_t AppendOp::getHeadDim() {
+  return widthOf(getKeys()) / static_cast<int64_t>(getKvHeads());
+}
+
 LogicalResult AppendOp::verify() {
-  return success(
-      succeeded(verifyRotation(*this, getKeys(), getCos(), getHeadDim())) &&
-      succeeded(verifyLayer(*this, getLayer())) &&
-      succeeded(verifyHeadNorm(*this)));
+  const auto kvHeads = static_cast<int64_t>(getKvHeads());
+  if (kvHeads <= 0)
+    return emitOpError() << "has " << kvHeads
+                         << " kv_heads when 1 or more is needed";
+  return verifyHeads(*this, getKeys(), kvHeads);
+}
+
+int64_t AttentionOp::getHeadDim() {
+  return widthOf(getQueries()) / static_cast<int64_t>(getHeads());
+}
+
+AppendOp AttentionOp::getAppend() {
+  for (AppendOp append : (*this)->getBlock()->getOps<AppendOp>())
+    if (append.getLayer() == getLayer())
+      return append;
+  return nullptr;
 }
 
 LogicalResult AttentionOp::verify() {
@@ -267,33 +298,9 @@ LogicalResult AttentionOp::verify() {
   if (heads <= 0 || kvHeads <= 0)
     return emitOpError() << "has " << heads << " heads and " << kvHeads
                          << " kv_heads when 1 or more is needed";
-  if (failed(verifyMultiple(*this, "heads", heads, kvHeads)) ||
-      failed(verifyMultiple(*this, "row", widthOf(getQueries()), heads)) ||
-      failed(verifyMultiple(*this, "width of a head", getHeadDim(), 8)) ||
-      failed(verifyLayer(*this, getLayer())))
+  if (failed(verifyMultiple(*this, "heads", heads, kvHeads)))
     return failure();
-
-  if (!getKeys() != !getValues() || !getCos() != !getSin() ||
-      !getKeys() == !getCos())
-    return emitOpError() << "needs append(keys, values) or rope(cos, sin), and "
-                            "not both";
-  for (auto [what, rows, width] :
-       {std::tuple<StringRef, Value, int64_t>{"keys", getKeys(),
-                                              kvHeads * getHeadDim()},
-        {"values", getValues(), kvHeads * getHeadDim()},
-        {"cos", getPartial() ? nullptr : getCos(), getHeadDim() / 2},
-        {"sin", getCos() ? getSin() : nullptr,
-         getCos() ? widthOf(getCos()) : 0}})
-    if (rows && failed(verifyWidth(*this, what, widthOf(rows), width)))
-      return failure();
-  if (getPartial() && !getCos())
-    return emitOpError() << "is partial without rope";
-  if (getPartial() &&
-      failed(verifyRotation(*this, getQueries(), getCos(), getHeadDim())))
-    return failure();
-  if (getNorm() && !getCos())
-    return emitOpError() << "has norm without rope";
-  return verifyHeadNorm(*this);
+  return verifyHeads(*this, getQueries(), heads);
 }
 
 LogicalResult GateOp::verify() {

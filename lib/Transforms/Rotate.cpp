@@ -133,13 +133,14 @@ LogicalResult Rotation::addNorm(RmsNormOp op) {
 
 /// Turns the heads of v, if only a product reads what attention makes of them.
 LogicalResult Rotation::addHeads(AttentionOp op) {
-  if (!op.getValues() || !op.getResult().hasOneUse())
+  AppendOp append = op.getAppend();
+  if (!append || !op.getResult().hasOneUse())
     return success();
   auto linear = dyn_cast<LinearOp>(*op.getResult().user_begin());
   if (!linear || linear.getWeights().size() != 1)
     return success();
   const int64_t size = op.getHeadDim();
-  if (failed(foldOutputs(op, op.getValues(), size)))
+  if (failed(foldOutputs(op, append.getValues(), size)))
     return failure();
   return fold(linear, cast<FlatSymbolRefAttr>(linear.getWeights()[0]),
               {.columns = Columns{size}});

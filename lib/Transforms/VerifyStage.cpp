@@ -58,7 +58,11 @@ private:
 
 LogicalResult Contract::verifyGraph(Operation *op) {
   auto forward = dyn_cast<ForwardOp>(op);
-  if (isa<PackedOp, QuantizeOp, AppendOp>(op) ||
+  const bool isFused =
+      llvm::TypeSwitch<Operation *, bool>(op)
+          .Case<AppendOp, AttentionOp>([](auto o) { return bool(o.getCos()); })
+          .Default(false);
+  if (isFused || isa<PackedOp, QuantizeOp>(op) ||
       (forward && forward.getPlanAttr()))
     return op->emitOpError()
            << "belongs to a later stage than graph; start from an imported "
@@ -91,10 +95,8 @@ LogicalResult Contract::verifyQuantized(Operation *op) {
       .Case<AddBiasOp, AddOp>(
           [&](auto o) { return refuse(o, "qwen-fuse-epilogues"); })
       .Case<RopeOp>([&](auto o) { return refuse(o, "qwen-fuse-attention"); })
-      .Case<AttentionOp>([&](AttentionOp o) {
-        return o.getKeys()
-                   ? lacks(o, "qwen.append of its own", "qwen-fuse-attention")
-                   : success();
+      .Case<AppendOp, AttentionOp>([&](auto o) {
+        return o.getCos() ? success() : lacks(o, "rope", "qwen-fuse-attention");
       })
       .Case<WeightOp>([&](WeightOp o) {
         return o.getFormat() ? success() : lacks(o, "format", "qwen-quantize");

@@ -140,20 +140,6 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // -----
 
-// Attention is fused.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
-qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
-qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
-  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
-  // expected-error @+1 {{is not fused; run qwen-fuse-attention first}}
-  %y = qwen.attention %x append(%x, %x : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 2 kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
-  return
-}
-}
-
-// -----
-
 // A layer has one shape.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>

@@ -65,7 +65,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: call @qwenDriverBarrier
   // CHECK: qwen.struct {keys = 8448, keys.stride = 128, values = 8576, values.stride = 128, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, norm = 256, eps = 9.99999997E-7 : f32, layer = 0, op = 4}
   // CHECK: call @append.norm_rope_avx512(
-  qwen.append %k, %v, %cos, %sin layer 0 norm @hn eps 1.0e-06 packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<append_k_f16_avx512>, #qwen.kernel<append_v_f16_avx512>] {plan = #qwen.plan<id = 4, barrier = true>} : tensor<?x32xf32>, tensor<?x16xf32>
+  qwen.append %k, %v rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 1 norm @hn eps 1.0e-06 packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<append_k_f16_avx512>, #qwen.kernel<append_v_f16_avx512>] {plan = #qwen.plan<id = 4, barrier = true>} : tensor<?x32xf32>
   // CHECK: call @qwenDriverBarrier
   // CHECK: qwen.struct {queries = 8192, queries.stride = 128, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, norm = 256, out = 16384, out.stride = 64, eps = 9.99999997E-7 : f32, layer = 0, op = 5}
   // CHECK: call @attention.norm_rope_avx512(

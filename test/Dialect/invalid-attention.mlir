@@ -38,9 +38,9 @@ func.func @f(%x: tensor<?x64xf32>, %c: tensor<?x24xf32>) {
 
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
-func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
-  // expected-error@+1 {{row is 64 when a multiple of 48 is needed}}
-  qwen.append %k, %k, %c24, %c24 layer 0 : tensor<?x64xf32>, tensor<?x24xf32>
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
+  // expected-error@+1 {{row is 64 when a multiple of 3 is needed}}
+  qwen.append %k, %k layer 0 kv_heads 3 : tensor<?x64xf32>
   return
 }
 
@@ -48,9 +48,9 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>)
 
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
-func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
   // expected-error@+1 {{layer is -1 when 0 to 65535 is needed}}
-  qwen.append %k, %k, %c, %c layer -1 : tensor<?x64xf32>, tensor<?x16xf32>
+  qwen.append %k, %k rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer -1 kv_heads 2 : tensor<?x64xf32>
   return
 }
 
@@ -58,9 +58,9 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>)
 
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
-func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
   // expected-error@+1 {{has norm without eps}}
-  "qwen.append"(%k, %k, %c, %c) {layer = 0 : i64, norm = @n} : (tensor<?x64xf32>, tensor<?x64xf32>, tensor<?x16xf32>, tensor<?x16xf32>) -> ()
+  "qwen.append"(%k, %k, %c, %c) {operandSegmentSizes = array<i32: 1, 1, 1, 1>, layer = 0 : i64, kv_heads = 2 : i64, norm = @n} : (tensor<?x64xf32>, tensor<?x64xf32>, tensor<?x16xf32>, tensor<?x16xf32>) -> ()
   return
 }
 
@@ -68,9 +68,9 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>)
 
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
-func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
   // expected-error@+1 {{has eps without norm}}
-  "qwen.append"(%k, %k, %c, %c) {layer = 0 : i64, eps = 1.0e-06 : f64} : (tensor<?x64xf32>, tensor<?x64xf32>, tensor<?x16xf32>, tensor<?x16xf32>) -> ()
+  "qwen.append"(%k, %k, %c, %c) {operandSegmentSizes = array<i32: 1, 1, 1, 1>, layer = 0 : i64, kv_heads = 2 : i64, eps = 1.0e-06 : f64} : (tensor<?x64xf32>, tensor<?x64xf32>, tensor<?x16xf32>, tensor<?x16xf32>) -> ()
   return
 }
 
@@ -78,9 +78,9 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>)
 
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
-func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
   // expected-error@+1 {{eps is -1.000000e+00 when a positive number is needed}}
-  qwen.append %k, %k, %c, %c layer 0 norm @n eps -1.0 : tensor<?x64xf32>, tensor<?x16xf32>
+  qwen.append %k, %k rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 2 norm @n eps -1.0 : tensor<?x64xf32>
   return
 }
 
@@ -88,9 +88,27 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>)
 
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
-func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>, %c24: tensor<?x24xf32>) {
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
   // expected-error@+1 {{weight @n8 is 'tensor<8xf32>' when 'tensor<32xf32>' is needed}}
-  qwen.append %k, %k, %c, %c layer 0 norm @n8 eps 1.0e-06 : tensor<?x64xf32>, tensor<?x16xf32>
+  qwen.append %k, %k rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 2 norm @n8 eps 1.0e-06 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
+  // expected-error@+1 {{has 0 kv_heads when 1 or more is needed}}
+  qwen.append %k, %k layer 0 kv_heads 0 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%k: tensor<?x64xf32>) {
+  // expected-error@+1 {{has kernels without rope; run qwen-fuse-attention first}}
+  qwen.append %k, %k layer 0 kv_heads 2 kernels [#qwen.kernel<rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>] : tensor<?x64xf32>
   return
 }
 
@@ -104,7 +122,7 @@ qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{has 0 heads and 1 kv_heads when 1 or more is needed}}
-  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 0 kv_heads 1 : tensor<?x64xf32>
+  %a = qwen.attention %q layer 0 heads 0 kv_heads 1 : tensor<?x64xf32>
   return
 }
 
@@ -114,7 +132,7 @@ qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{has 2 heads and -1 kv_heads when 1 or more is needed}}
-  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads -1 : tensor<?x64xf32>
+  %a = qwen.attention %q layer 0 heads 2 kv_heads -1 : tensor<?x64xf32>
   return
 }
 
@@ -124,7 +142,7 @@ qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{heads is 4 when a multiple of 3 is needed}}
-  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 4 kv_heads 3 : tensor<?x64xf32>
+  %a = qwen.attention %q layer 0 heads 4 kv_heads 3 : tensor<?x64xf32>
   return
 }
 
@@ -134,7 +152,7 @@ qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{row is 64 when a multiple of 3 is needed}}
-  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 3 kv_heads 1 : tensor<?x64xf32>
+  %a = qwen.attention %q layer 0 heads 3 kv_heads 1 : tensor<?x64xf32>
   return
 }
 
@@ -144,7 +162,7 @@ qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{width of a head is 12 when a multiple of 8 is needed}}
-  %a = qwen.attention %q24 append(%k12, %k12 : tensor<?x12xf32>, tensor<?x12xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x24xf32>
+  %a = qwen.attention %q24 layer 0 heads 2 kv_heads 1 : tensor<?x24xf32>
   return
 }
 
@@ -154,7 +172,7 @@ qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{layer is 65536 when 0 to 65535 is needed}}
-  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 65536 heads 2 kv_heads 1 : tensor<?x64xf32>
+  %a = qwen.attention %q layer 65536 heads 2 kv_heads 1 : tensor<?x64xf32>
   return
 }
 
@@ -163,8 +181,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{needs append(keys, values) or rope(cos, sin), and not both}}
-  %a = qwen.attention %q layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
+  // expected-error@+1 {{needs both of rope(cos, sin)}}
+  %a = "qwen.attention"(%q, %c) {layer = 0 : i64, heads = 2 : i64, kv_heads = 1 : i64, operandSegmentSizes = array<i32: 1, 1, 0>} : (tensor<?x64xf32>, tensor<?x16xf32>) -> tensor<?x64xf32>
   return
 }
 
@@ -173,58 +191,8 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{needs append(keys, values) or rope(cos, sin), and not both}}
-  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
-  return
-}
-
-// -----
-
-qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
-qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
-func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{needs append(keys, values) or rope(cos, sin), and not both}}
-  %a = "qwen.attention"(%q, %k) {layer = 0 : i64, heads = 2 : i64, kv_heads = 1 : i64, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0>} : (tensor<?x64xf32>, tensor<?x32xf32>) -> tensor<?x64xf32>
-  return
-}
-
-// -----
-
-qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
-qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
-func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{needs append(keys, values) or rope(cos, sin), and not both}}
-  %a = "qwen.attention"(%q, %c) {layer = 0 : i64, heads = 2 : i64, kv_heads = 1 : i64, operandSegmentSizes = array<i32: 1, 0, 0, 1, 0>} : (tensor<?x64xf32>, tensor<?x16xf32>) -> tensor<?x64xf32>
-  return
-}
-
-// -----
-
-qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
-qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
-func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{keys is 32 wide when 64 is needed}}
-  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 2 : tensor<?x64xf32>
-  return
-}
-
-// -----
-
-qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
-qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
-func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{values is 64 wide when 32 is needed}}
-  %a = qwen.attention %q append(%k, %q : tensor<?x32xf32>, tensor<?x64xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
-  return
-}
-
-// -----
-
-qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
-qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
-func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{cos is 16 wide when 32 is needed}}
-  %a = qwen.attention %q rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 1 kv_heads 1 : tensor<?x64xf32>
+  // expected-error@+1 {{head is 16 wide when 32 or more is needed}}
+  %a = qwen.attention %q rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 4 kv_heads 1 : tensor<?x64xf32>
   return
 }
 
@@ -244,7 +212,7 @@ qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{has norm without rope}}
-  %a = qwen.attention %q append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 1 norm @n eps 1.0e-06 : tensor<?x64xf32>
+  %a = qwen.attention %q layer 0 heads 2 kv_heads 1 norm @n eps 1.0e-06 : tensor<?x64xf32>
   return
 }
 
@@ -291,15 +259,7 @@ func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %
 
 func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
   // expected-error@+1 {{head is 8 wide when 16 or more is needed}}
-  qwen.append %x, %x, %c, %c layer 0 heads 8 : tensor<?x64xf32>, tensor<?x8xf32>
-  return
-}
-
-// -----
-
-func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
-  // expected-error@+1 {{cos is 8 wide when 16 is needed}}
-  %y = qwen.attention %x rope(%c, %c : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
+  qwen.append %x, %x rope(%c, %c : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 kv_heads 8 : tensor<?x64xf32>
   return
 }
 
@@ -307,15 +267,7 @@ func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %
 
 func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
   // expected-error@+1 {{head is 8 wide when 16 or more is needed}}
-  %y = qwen.attention %x rope(%c, %c : tensor<?x8xf32>, tensor<?x8xf32>) partial layer 0 heads 8 kv_heads 1 : tensor<?x64xf32>
-  return
-}
-
-// -----
-
-func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
-  // expected-error@+1 {{is partial without rope}}
-  %y = qwen.attention %x append(%x, %x : tensor<?x64xf32>, tensor<?x64xf32>) partial layer 0 heads 2 kv_heads 2 : tensor<?x64xf32>
+  %y = qwen.attention %x rope(%c, %c : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 8 kv_heads 1 : tensor<?x64xf32>
   return
 }
 

@@ -130,14 +130,16 @@ func.func @heads(%positions: tensor<?xi32>, %q: tensor<?x64xf32>, %k: tensor<?x3
   // CHECK: qwen.rope %{{.*}}, %[[COS]], %[[SIN]] : tensor<?x64xf32>, tensor<?x16xf32>
   %r = qwen.rope %q, %cos, %sin : tensor<?x64xf32>, tensor<?x16xf32>
 
-  // CHECK: qwen.append %{{.*}}, %{{.*}}, %[[COS]], %[[SIN]] layer 3 : tensor<?x32xf32>, tensor<?x16xf32>
-  qwen.append %k, %v, %cos, %sin layer 3 : tensor<?x32xf32>, tensor<?x16xf32>
-  // CHECK: qwen.append %{{.*}}, %{{.*}}, %[[COS]], %[[SIN]] layer 3 norm @head_norm eps 1.000000e-03
-  // CHECK-SAME: kernels [#qwen.kernel<norm_rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>] {plan = #qwen.plan<id = 7, barrier = true>} : tensor<?x32xf32>, tensor<?x16xf32>
-  qwen.append %k, %v, %cos, %sin layer 3 norm @head_norm eps 1.0e-03 kernels [#qwen.kernel<norm_rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>] {plan = #qwen.plan<id = 7, barrier = true>} : tensor<?x32xf32>, tensor<?x16xf32>
+  // CHECK: qwen.append %{{.*}}, %{{.*}} rope(%[[COS]], %[[SIN]] : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 kv_heads 1 : tensor<?x32xf32>
+  qwen.append %k, %v rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 kv_heads 1 : tensor<?x32xf32>
+  // CHECK: qwen.append %{{.*}}, %{{.*}} rope(%[[COS]], %[[SIN]] : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 kv_heads 1 norm @head_norm eps 1.000000e-03
+  // CHECK-SAME: kernels [#qwen.kernel<norm_rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>] {plan = #qwen.plan<id = 7, barrier = true>} : tensor<?x32xf32>
+  qwen.append %k, %v rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 kv_heads 1 norm @head_norm eps 1.0e-03 kernels [#qwen.kernel<norm_rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>] {plan = #qwen.plan<id = 7, barrier = true>} : tensor<?x32xf32>
 
-  // CHECK: qwen.attention %{{.*}} append(%{{.*}}, %{{.*}} : tensor<?x32xf32>, tensor<?x32xf32>) layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
-  %a0 = qwen.attention %q append(%k, %v : tensor<?x32xf32>, tensor<?x32xf32>) layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
+  // CHECK: qwen.append %{{.*}}, %{{.*}} layer 3 kv_heads 1 : tensor<?x32xf32>
+  // CHECK: qwen.attention %{{.*}} layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
+  qwen.append %k, %v layer 3 kv_heads 1 : tensor<?x32xf32>
+  %a0 = qwen.attention %q layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
   // CHECK: qwen.attention %{{.*}} rope(%[[COS]], %[[SIN]] : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
   %a1 = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
   // CHECK: qwen.attention %{{.*}} rope(%[[COS]], %[[SIN]] : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 norm @head_norm eps 1.000000e-03
@@ -150,10 +152,10 @@ func.func @heads(%positions: tensor<?xi32>, %q: tensor<?x64xf32>, %k: tensor<?x3
 func.func @partial(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x8xf32>) {
   // CHECK: qwen.rope %{{.*}}, %{{.*}}, %{{.*}} heads 32 : tensor<?x64xf32>, tensor<?x8xf32>
   %r = qwen.rope %q, %c, %c heads 32 : tensor<?x64xf32>, tensor<?x8xf32>
-  // CHECK: qwen.append %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} layer 3 heads 32 norm @head_norm eps 1.000000e-03 : tensor<?x32xf32>, tensor<?x8xf32>
-  qwen.append %k, %k, %c, %c layer 3 heads 32 norm @head_norm eps 1.0e-03 : tensor<?x32xf32>, tensor<?x8xf32>
-  // CHECK: %[[A:.*]] = qwen.attention %{{.*}} rope(%{{.*}}, %{{.*}} : tensor<?x8xf32>, tensor<?x8xf32>) partial layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
-  %a = qwen.attention %q rope(%c, %c : tensor<?x8xf32>, tensor<?x8xf32>) partial layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
+  // CHECK: qwen.append %{{.*}}, %{{.*}} rope(%{{.*}}, %{{.*}} : tensor<?x8xf32>, tensor<?x8xf32>) layer 3 kv_heads 1 norm @head_norm eps 1.000000e-03 : tensor<?x32xf32>
+  qwen.append %k, %k rope(%c, %c : tensor<?x8xf32>, tensor<?x8xf32>) layer 3 kv_heads 1 norm @head_norm eps 1.0e-03 : tensor<?x32xf32>
+  // CHECK: %[[A:.*]] = qwen.attention %{{.*}} rope(%{{.*}}, %{{.*}} : tensor<?x8xf32>, tensor<?x8xf32>) layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
+  %a = qwen.attention %q rope(%c, %c : tensor<?x8xf32>, tensor<?x8xf32>) layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
   // CHECK: qwen.gate %[[A]], %{{.*}} : tensor<?x64xf32> -> tensor<?x64xf32>
   %g = qwen.gate %a, %q : tensor<?x64xf32> -> tensor<?x64xf32>
   // CHECK: qwen.gate %[[A]], %{{.*}} kernels [#qwen.kernel<sigmoid_gate_avx2>, #qwen.kernel<quantize_q8_avx2>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>

@@ -2,13 +2,14 @@
 
 // CHECK-LABEL: func.func @qwen2
 // CHECK-SAME: %[[Q:[a-z0-9]+]]: tensor<?x64xf32>, %[[K:[a-z0-9]+]]: tensor<?x32xf32>, %[[V:[a-z0-9]+]]: tensor<?x32xf32>, %[[COS:[a-z0-9]+]]: tensor<?x16xf32>, %[[SIN:[a-z0-9]+]]: tensor<?x16xf32>
-// CHECK-NEXT: qwen.append %[[K]], %[[V]], %[[COS]], %[[SIN]] layer 2 :
+// CHECK-NEXT: qwen.append %[[K]], %[[V]] rope(%[[COS]], %[[SIN]] : tensor<?x16xf32>, tensor<?x16xf32>) layer 2 kv_heads 1 :
 // CHECK-NEXT: %[[A:.*]] = qwen.attention %[[Q]] rope(%[[COS]], %[[SIN]] : tensor<?x16xf32>, tensor<?x16xf32>) layer 2 heads 2 kv_heads 1 : tensor<?x64xf32>
 // CHECK-NEXT: return %[[A]]
 func.func @qwen2(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %v: tensor<?x32xf32>, %cos: tensor<?x16xf32>, %sin: tensor<?x16xf32>) -> tensor<?x64xf32> {
   %q1 = qwen.rope %q, %cos, %sin : tensor<?x64xf32>, tensor<?x16xf32>
   %k1 = qwen.rope %k, %cos, %sin : tensor<?x32xf32>, tensor<?x16xf32>
-  %a = qwen.attention %q1 append(%k1, %v : tensor<?x32xf32>, tensor<?x32xf32>) layer 2 heads 2 kv_heads 1 : tensor<?x64xf32>
+  qwen.append %k1, %v layer 2 kv_heads 1 : tensor<?x32xf32>
+  %a = qwen.attention %q1 layer 2 heads 2 kv_heads 1 : tensor<?x64xf32>
   return %a : tensor<?x64xf32>
 }
 
@@ -19,7 +20,7 @@ qwen.weight @kn : tensor<32xbf16> from #qwen.source<"m">
 
 // CHECK-LABEL: func.func @qwen3
 // CHECK-SAME: %[[Q:[a-z0-9]+]]: tensor<?x64xf32>, %[[K:[a-z0-9]+]]: tensor<?x32xf32>
-// CHECK-NEXT: qwen.append %[[K]], %{{.*}}, %{{.*}}, %{{.*}} layer 0 norm @kn eps 1.000000e-03 :
+// CHECK-NEXT: qwen.append %[[K]], %{{.*}} rope({{.*}}) layer 0 kv_heads 1 norm @kn eps 1.000000e-03 :
 // CHECK-NEXT: qwen.attention %[[Q]] rope({{.*}}) layer 0 heads 2 kv_heads 1 norm @qn eps 2.000000e-03 :
 // CHECK-NEXT: return
 func.func @qwen3(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %v: tensor<?x32xf32>, %cos: tensor<?x16xf32>, %sin: tensor<?x16xf32>) -> tensor<?x64xf32> {
@@ -27,7 +28,8 @@ func.func @qwen3(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %v: tensor<?x32xf32
   %kn = qwen.rms_norm %k, @kn eps 1.0e-03 heads 32 : tensor<?x32xf32> -> tensor<?x32xf32>
   %q1 = qwen.rope %qn, %cos, %sin : tensor<?x64xf32>, tensor<?x16xf32>
   %k1 = qwen.rope %kn, %cos, %sin : tensor<?x32xf32>, tensor<?x16xf32>
-  %a = qwen.attention %q1 append(%k1, %v : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
+  qwen.append %k1, %v layer 0 kv_heads 1 : tensor<?x32xf32>
+  %a = qwen.attention %q1 layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
   return %a : tensor<?x64xf32>
 }
 
@@ -40,20 +42,22 @@ func.func @qwen3(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %v: tensor<?x32xf32
 func.func @another_user(%q: tensor<?x32xf32>, %k: tensor<?x32xf32>, %cos: tensor<?x16xf32>, %sin: tensor<?x16xf32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) {
   %q1 = qwen.rope %q, %cos, %sin : tensor<?x32xf32>, tensor<?x16xf32>
   %k1 = qwen.rope %k, %cos, %sin : tensor<?x32xf32>, tensor<?x16xf32>
-  %a = qwen.attention %q1 append(%k1, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
+  qwen.append %k1, %k layer 0 kv_heads 1 : tensor<?x32xf32>
+  %a = qwen.attention %q1 layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
   return %a, %k1 : tensor<?x32xf32>, tensor<?x32xf32>
 }
 
 // A norm over the row is not a norm of heads.
 // CHECK-LABEL: func.func @row_norm
 // CHECK-NEXT: %[[N:.*]] = qwen.rms_norm
-// CHECK-NEXT: qwen.append %{{.*}} layer 0 :
+// CHECK-NEXT: qwen.append %{{.*}} rope({{.*}}) layer 0 kv_heads 1 :
 // CHECK-NEXT: qwen.attention %[[N]] rope({{.*}}) layer 0 heads 1 kv_heads 1 :
 func.func @row_norm(%q: tensor<?x32xf32>, %k: tensor<?x32xf32>, %cos: tensor<?x16xf32>, %sin: tensor<?x16xf32>) -> tensor<?x32xf32> {
   %qn = qwen.rms_norm %q, @qn eps 1.0e-03 : tensor<?x32xf32> -> tensor<?x32xf32>
   %q1 = qwen.rope %qn, %cos, %sin : tensor<?x32xf32>, tensor<?x16xf32>
   %k1 = qwen.rope %k, %cos, %sin : tensor<?x32xf32>, tensor<?x16xf32>
-  %a = qwen.attention %q1 append(%k1, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
+  qwen.append %k1, %k layer 0 kv_heads 1 : tensor<?x32xf32>
+  %a = qwen.attention %q1 layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
   return %a : tensor<?x32xf32>
 }
 
@@ -62,7 +66,8 @@ func.func @row_norm(%q: tensor<?x32xf32>, %k: tensor<?x32xf32>, %cos: tensor<?x1
 func.func @keys_not_rotated(%q: tensor<?x32xf32>, %k: tensor<?x32xf32>, %cos: tensor<?x16xf32>, %sin: tensor<?x16xf32>) -> tensor<?x32xf32> {
   %q1 = qwen.rope %q, %cos, %sin : tensor<?x32xf32>, tensor<?x16xf32>
   // expected-error@+1 {{takes keys that are not made by qwen.rope: they cannot be rotated as they are read}}
-  %a = qwen.attention %q1 append(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
+  qwen.append %k, %k layer 0 kv_heads 1 : tensor<?x32xf32>
+  %a = qwen.attention %q1 layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
   return %a : tensor<?x32xf32>
 }
 
@@ -70,8 +75,9 @@ func.func @keys_not_rotated(%q: tensor<?x32xf32>, %k: tensor<?x32xf32>, %cos: te
 
 func.func @queries_not_rotated(%q: tensor<?x32xf32>, %k: tensor<?x32xf32>, %cos: tensor<?x16xf32>, %sin: tensor<?x16xf32>) -> tensor<?x32xf32> {
   %k1 = qwen.rope %k, %cos, %sin : tensor<?x32xf32>, tensor<?x16xf32>
+  qwen.append %k1, %k layer 0 kv_heads 1 : tensor<?x32xf32>
   // expected-error@+1 {{takes queries that are not made by qwen.rope: they cannot be rotated as they are read}}
-  %a = qwen.attention %q append(%k1, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
+  %a = qwen.attention %q layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
   return %a : tensor<?x32xf32>
 }
 
@@ -83,6 +89,18 @@ func.func @other_heads(%q: tensor<?x32xf32>, %k: tensor<?x32xf32>, %cos: tensor<
   %q1 = qwen.rope %q, %cos, %sin : tensor<?x32xf32>, tensor<?x16xf32>
   %k1 = qwen.rope %kn, %cos, %sin : tensor<?x32xf32>, tensor<?x16xf32>
   // expected-error@+1 {{takes keys normed over heads of 16 when heads are 32 wide}}
-  %a = qwen.attention %q1 append(%k1, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
+  qwen.append %k1, %k layer 0 kv_heads 1 : tensor<?x32xf32>
+  %a = qwen.attention %q1 layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
+  return %a : tensor<?x32xf32>
+}
+
+// -----
+
+func.func @other_rotation(%q: tensor<?x32xf32>, %k: tensor<?x32xf32>, %cos: tensor<?x8xf32>, %sin: tensor<?x8xf32>) -> tensor<?x32xf32> {
+  %q1 = qwen.rope %q, %cos, %sin : tensor<?x32xf32>, tensor<?x8xf32>
+  %k1 = qwen.rope %k, %cos, %sin heads 32 : tensor<?x32xf32>, tensor<?x8xf32>
+  qwen.append %k1, %k layer 0 kv_heads 1 : tensor<?x32xf32>
+  // expected-error@+1 {{takes queries rotated over heads of 16 when heads are 32 wide}}
+  %a = qwen.attention %q1 layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
   return %a : tensor<?x32xf32>
 }

@@ -39,7 +39,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>, %h: tensor<?x
   // CHECK: qwen.linear %{{.*}}, [@l0.q.weight, @l0.k.weight] bias [@l0.q.bias, @l0.k.bias] packed [@l0.q_k.weight.packed, @l0.q_k.bias.packed]
   %q, %k = qwen.linear %n, [@l0.q.weight, @l0.k.weight] bias [@l0.q.bias, @l0.k.bias] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x48xf32>, tensor<?x24xf32>
   // CHECK: qwen.append {{.*}} norm @l0.head_norm eps {{.*}} packed [@l0.head_norm.packed]
-  qwen.append %k, %k, %cos, %sin layer 0 norm @l0.head_norm eps 1.0e-06 : tensor<?x24xf32>, tensor<?x12xf32>
+  qwen.append %k, %k rope(%cos, %sin : tensor<?x12xf32>, tensor<?x12xf32>) layer 0 kv_heads 1 norm @l0.head_norm eps 1.0e-06 : tensor<?x24xf32>
   // CHECK: qwen.attention {{.*}} norm @l0.head_norm eps {{.*}} packed [@l0.head_norm.packed]
   %a = qwen.attention %q rope(%cos, %sin : tensor<?x12xf32>, tensor<?x12xf32>) layer 0 heads 2 kv_heads 1 norm @l0.head_norm eps 1.0e-06 : tensor<?x48xf32>
   // CHECK: qwen.linear %{{.*}}, [@last] packed [@last.packed_0]

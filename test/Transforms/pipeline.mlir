@@ -11,7 +11,7 @@
 // MIXED-NEXT: %[[NQ:.*]] = qwen.quantize %[[N]]
 // MIXED-NEXT: %[[QK:.*]]:2 = qwen.linear %[[NQ]], [@l0.q.weight, @l0.k.weight] bias {{.*}}linear_q4_0_1x16x4_avx2
 // MIXED-NEXT: %[[V:.*]] = qwen.linear %[[N]], [@l0.v.weight] bias {{.*}}linear_f32_1x16_avx2
-// MIXED-NEXT: qwen.append %[[QK]]#1, %[[V]],
+// MIXED-NEXT: qwen.append %[[QK]]#1, %[[V]] rope(
 
 // The pipeline can stop at an earlier stage.
 // RUN: qwen-opt %t/qwen2.mlir --qwen-pipeline=last=graph | FileCheck %s --check-prefix=GRAPH
@@ -44,7 +44,7 @@
 // CHECK-NEXT: %[[COS:.*]], %[[SIN:.*]] = qwen.rope_table {{.*}}barrier = false
 // CHECK-NEXT: %[[N:.*]] = qwen.rms_norm %[[X]], {{.*}}barrier = false{{.*}} -> tensor<?x64xi8, #qwen.blocks<128>>
 // CHECK-NEXT: %[[QKV:.*]]:3 = qwen.linear %[[N]], [@l0.q.weight, @l0.k.weight, @l0.v.weight] bias [{{.*}}] packed [@l0.q_k_v.weight.packed, @l0.q_k_v.bias.packed] {{.*}}barrier = true
-// CHECK-NEXT: qwen.append %[[QKV]]#1, %[[QKV]]#2, %[[COS]], %[[SIN]] layer 0 {{.*}}barrier = true
+// CHECK-NEXT: qwen.append %[[QKV]]#1, %[[QKV]]#2 rope(%[[COS]], %[[SIN]] : {{.*}}) layer 0 kv_heads 2 {{.*}}barrier = true
 // CHECK-NEXT: %[[A:.*]] = qwen.attention %[[QKV]]#0 rope(%[[COS]], %[[SIN]] : {{.*}}barrier = true
 // CHECK-NEXT: %[[AQ:.*]] = qwen.quantize %[[A]] {{.*}}barrier = true
 // CHECK-NEXT: %[[H:.*]] = qwen.linear %[[AQ]], [@l0.o.weight] residual(%[[X]] : {{.*}}barrier = true
@@ -84,7 +84,8 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   %v1 = qwen.add_bias %v0, @l0.v.bias : tensor<?x32xf32>
   %q2 = qwen.rope %q1, %cos, %sin : tensor<?x64xf32>, tensor<?x8xf32>
   %k2 = qwen.rope %k1, %cos, %sin : tensor<?x32xf32>, tensor<?x8xf32>
-  %a = qwen.attention %q2 append(%k2, %v1 : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 4 kv_heads 2 : tensor<?x64xf32>
+  qwen.append %k2, %v1 layer 0 kv_heads 2 : tensor<?x32xf32>
+  %a = qwen.attention %q2 layer 0 heads 4 kv_heads 2 : tensor<?x64xf32>
   %o = qwen.linear %a, [@l0.o.weight] : tensor<?x64xf32> -> tensor<?x64xf32>
   %h = qwen.add %x, %o : tensor<?x64xf32>
   %m = qwen.rms_norm %h, @l0.norm2.weight eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -109,7 +110,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
 // CHECK-NEXT: %[[COS:.*]], %[[SIN:.*]] = qwen.rope_table
 // CHECK-NEXT: %[[N:.*]] = qwen.rms_norm %[[X]], {{.*}} -> tensor<?x64xf32>
 // CHECK-NEXT: %[[QKV:.*]]:3 = qwen.linear %[[N]], [@l0.q.weight, @l0.k.weight, @l0.v.weight] packed {{.*}}#qwen.kernel<linear_f32_4x16_neon>
-// CHECK-NEXT: qwen.append %[[QKV]]#1, %[[QKV]]#2, %[[COS]], %[[SIN]] layer 0 norm @l0.k_norm.weight eps {{.*}} packed [@l0.k_norm.weight.packed] {{.*}}#qwen.kernel<append_k_f32_neon>
+// CHECK-NEXT: qwen.append %[[QKV]]#1, %[[QKV]]#2 rope(%[[COS]], %[[SIN]] : {{.*}}) layer 0 kv_heads 2 norm @l0.k_norm.weight eps {{.*}} packed [@l0.k_norm.weight.packed] {{.*}}#qwen.kernel<append_k_f32_neon>
 // CHECK-NEXT: %[[A:.*]] = qwen.attention %[[QKV]]#0 rope(%[[COS]], %[[SIN]] : {{.*}} norm @l0.q_norm.weight eps {{.*}} packed [@l0.q_norm.weight.packed]
 // CHECK-NEXT: %[[H:.*]] = qwen.linear %[[A]], [@l0.o.weight] residual(%[[X]] :
 // CHECK-NEXT: %[[R:.*]] = qwen.wanted_rows %[[H]]
@@ -138,7 +139,8 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   %k1 = qwen.rms_norm %k0, @l0.k_norm.weight eps 1.0e-06 heads 32 : tensor<?x64xf32> -> tensor<?x64xf32>
   %q2 = qwen.rope %q1, %cos, %sin : tensor<?x128xf32>, tensor<?x16xf32>
   %k2 = qwen.rope %k1, %cos, %sin : tensor<?x64xf32>, tensor<?x16xf32>
-  %a = qwen.attention %q2 append(%k2, %v0 : tensor<?x64xf32>, tensor<?x64xf32>) layer 0 heads 4 kv_heads 2 : tensor<?x128xf32>
+  qwen.append %k2, %v0 layer 0 kv_heads 2 : tensor<?x64xf32>
+  %a = qwen.attention %q2 layer 0 heads 4 kv_heads 2 : tensor<?x128xf32>
   %o = qwen.linear %a, [@l0.o.weight] : tensor<?x128xf32> -> tensor<?x64xf32>
   %h = qwen.add %x, %o : tensor<?x64xf32>
   %r = qwen.wanted_rows %h : tensor<?x64xf32>

@@ -32,7 +32,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // CHECK: qwen.linear {{.*}}plan = #qwen.plan<id = 3, barrier = true, buffers = [<offset = 3712, stride = 128>, <offset = 3968, stride = 128>, <offset = 4096, stride = 128>]>
   %q, %k, %v = qwen.linear %n, [@q, @k, @k] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32>
   // CHECK: qwen.append {{.*}}plan = #qwen.plan<id = 4, barrier = true>
-  qwen.append %k, %v, %cos, %sin layer 0 : tensor<?x32xf32>, tensor<?x8xf32>
+  qwen.append %k, %v rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 kv_heads 2 : tensor<?x32xf32>
   // Reads what others have appended.
   // CHECK: qwen.attention {{.*}}plan = #qwen.plan<id = 5, barrier = true, buffers = [<offset = 7808, stride = 64>]>
   %a = qwen.attention %q rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 4 kv_heads 2 : tensor<?x64xf32>
@@ -123,15 +123,15 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> (tensor<?x
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x32xf32>
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
   // CHECK: qwen.append {{.*}}id = 2, barrier = true>
-  qwen.append %x, %x, %cos, %sin layer 0 : tensor<?x32xf32>, tensor<?x16xf32>
+  qwen.append %x, %x rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 1 : tensor<?x32xf32>
   // CHECK: qwen.append {{.*}}id = 3, barrier = false>
-  qwen.append %x, %x, %cos, %sin layer 1 : tensor<?x32xf32>, tensor<?x16xf32>
+  qwen.append %x, %x rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 1 kv_heads 1 : tensor<?x32xf32>
   // CHECK: qwen.attention {{.*}}id = 4, barrier = true,
   %a = qwen.attention %x rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
   // CHECK: qwen.attention {{.*}}id = 5, barrier = false,
   %b = qwen.attention %x rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 1 heads 1 kv_heads 1 : tensor<?x32xf32>
   // CHECK: qwen.append {{.*}}id = 6, barrier = true>
-  qwen.append %x, %x, %cos, %sin layer 1 : tensor<?x32xf32>, tensor<?x16xf32>
+  qwen.append %x, %x rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 1 kv_heads 1 : tensor<?x32xf32>
   return %a, %b : tensor<?x32xf32>, tensor<?x32xf32>
 }
 }

@@ -85,7 +85,8 @@ func.func @tied(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x64xf
   %q2 = qwen.rms_norm %q1, @q.norm eps 1.0e-06 heads 48 : tensor<?x96xf32> -> tensor<?x96xf32>
   %q3 = qwen.rope %q2, %cos, %sin : tensor<?x96xf32>, tensor<?x24xf32>
   %k2 = qwen.rope %k1, %cos, %sin : tensor<?x48xf32>, tensor<?x24xf32>
-  %a = qwen.attention %q3 append(%k2, %v1 : tensor<?x48xf32>, tensor<?x48xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x96xf32>
+  qwen.append %k2, %v1 layer 0 kv_heads 1 : tensor<?x48xf32>
+  %a = qwen.attention %q3 layer 0 heads 2 kv_heads 1 : tensor<?x96xf32>
   %o = qwen.linear %a, [@o] : tensor<?x96xf32> -> tensor<?x96xf32>
   %h = qwen.add %x, %o : tensor<?x96xf32>
   %m = qwen.rms_norm %h, @n2 eps 1.0e-06 : tensor<?x96xf32> -> tensor<?x96xf32>
@@ -120,7 +121,8 @@ func.func @gated(%ids: tensor<?xi32>) -> (tensor<?x40xf32>, tensor<?x4xf32>) {
   %n = qwen.rms_norm %x, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
   %v = qwen.linear %n, [@v] : tensor<?x64xf32> -> tensor<?x32xf32>
   %a = qwen.linear %n, [@a] : tensor<?x64xf32> -> tensor<?x4xf32>
-  %c = qwen.attention %v append(%v, %v : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
+  qwen.append %v, %v layer 0 kv_heads 1 : tensor<?x32xf32>
+  %c = qwen.attention %v layer 0 heads 1 kv_heads 1 : tensor<?x32xf32>
   %g = qwen.gate %c, %v : tensor<?x32xf32> -> tensor<?x32xf32>
   %o = qwen.linear %g, [@o] : tensor<?x32xf32> -> tensor<?x64xf32>
   %y = qwen.add %o, %x : tensor<?x64xf32>

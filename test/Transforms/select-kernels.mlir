@@ -50,9 +50,9 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // VNNI: qwen.linear {{.*}}kernels [#qwen.kernel<linear_bf16_1x16_avx512>, #qwen.kernel<linear_bf16_8x16_avx512>
   %yb = qwen.linear %x, [@wb] : tensor<?x64xf32> -> tensor<?x64xf32>
   // A72: qwen.append {{.*}}kernels [#qwen.kernel<norm_rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>]
-  qwen.append %y, %y, %cos, %sin layer 0 norm @n eps 1.0e-06 : tensor<?x64xf32>, tensor<?x32xf32>
+  qwen.append %y, %y rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 kv_heads 1 norm @n eps 1.0e-06 : tensor<?x64xf32>
   // AVX2: qwen.append {{.*}}kernels [#qwen.kernel<rope_avx2>,
-  qwen.append %y, %y, %cos, %sin layer 1 : tensor<?x64xf32>, tensor<?x32xf32>
+  qwen.append %y, %y rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 1 kv_heads 1 : tensor<?x64xf32>
   // A72: qwen.attention {{.*}}kernels [#qwen.kernel<rope_neon>, #qwen.kernel<attention_scores_f16_neon>, #qwen.kernel<attention_values_f16_neon>, #qwen.kernel<softmax_page_neon>, #qwen.kernel<merge_page_neon>, #qwen.kernel<finish_attention_neon>]
   %a = qwen.attention %y rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 1 kv_heads 1 : tensor<?x64xf32>
   // A72: qwen.attention {{.*}}kernels [#qwen.kernel<norm_rope_neon>,

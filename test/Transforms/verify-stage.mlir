@@ -54,7 +54,7 @@ func.func @forward() {
 
 func.func @forward(%k: tensor<?x32xf32>, %c: tensor<?x16xf32>) {
   // expected-error@+1 {{belongs to a later stage than graph; start from an imported module}}
-  qwen.append %k, %k, %c, %c layer 0 : tensor<?x32xf32>, tensor<?x16xf32>
+  qwen.append %k, %k rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 1 : tensor<?x32xf32>
   return
 }
 
@@ -110,8 +110,16 @@ func.func @forward(%x: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
 // -----
 
 func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{'qwen.attention' op has no qwen.append of its own in stage quantized; run qwen-fuse-attention first}}
-  %y = qwen.attention %x append(%x, %x : tensor<?x64xf32>, tensor<?x64xf32>) layer 0 heads 2 kv_heads 2 : tensor<?x64xf32>
+  // expected-error@+1 {{'qwen.append' op has no rope in stage quantized; run qwen-fuse-attention first}}
+  qwen.append %x, %x layer 0 kv_heads 2 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{'qwen.attention' op has no rope in stage quantized; run qwen-fuse-attention first}}
+  %y = qwen.attention %x layer 0 heads 2 kv_heads 2 : tensor<?x64xf32>
   return
 }
 

@@ -184,7 +184,8 @@ void halveHeads(AttentionOp attention, WeightSources &sources) {
     const WeightSources::Entry whole = *sources.find(name);
     sources.set(name, {makeRows(whole.source, rowsFrom(0, size)), {}});
   };
-  const mlir::Value keys = attention.getKeys();
+  AppendOp append = attention.getAppend();
+  const mlir::Value keys = append.getKeys();
   auto table =
       keys.getDefiningOp<RopeOp>().getCos().getDefiningOp<RopeTableOp>();
   auto weight = symbols.lookup<WeightOp>(table.getFrequencies());
@@ -199,7 +200,8 @@ void halveHeads(AttentionOp attention, WeightSources &sources) {
     result.setType(withSize(result.getType(), 1, headDim / 2));
 
   const int64_t kvSize = widthOf(keys) / 2;
-  for (mlir::Value value : attention->getOperands()) {
+  for (mlir::Value value :
+       {attention.getQueries(), append.getKeys(), append.getValues()}) {
     const bool isQuery = value == attention.getQueries();
     mlir::Operation *op = value.getDefiningOp();
     for (;; op = op->getOperand(0).getDefiningOp()) {

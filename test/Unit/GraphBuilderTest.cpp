@@ -154,8 +154,9 @@ TEST(GraphBuilder, BuildsQwen2) {
           "rotary_emb, rotary_emb#1)",
           "rope layers.0.self_attn.k_rope(layers.0.self_attn.k_proj.bias, "
           "rotary_emb, rotary_emb#1)",
-          "attention layers.0.self_attn(layers.0.self_attn.q_rope, "
-          "layers.0.self_attn.k_rope, layers.0.self_attn.v_proj.bias)",
+          "append layers.0.self_attn.append(layers.0.self_attn.k_rope, "
+          "layers.0.self_attn.v_proj.bias)",
+          "attention layers.0.self_attn(layers.0.self_attn.q_rope)",
           "linear layers.0.self_attn.o_proj(layers.0.self_attn)",
           "add layers.0.self_attn.residual(embed_tokens, "
           "layers.0.self_attn.o_proj)",
@@ -183,7 +184,7 @@ TEST(GraphBuilder, BuildsQwen3) {
   const ImportedModel model = importCheckpoint(dir.path(), context);
   EXPECT_TRUE(mlir::succeeded(mlir::verify(*model.module)));
   const std::vector<std::string> ops = opsOf(*model.module);
-  EXPECT_EQ(std::vector(ops.begin() + 2, ops.begin() + 11),
+  EXPECT_EQ(std::vector(ops.begin() + 2, ops.begin() + 12),
             (std::vector<std::string>{
                 "rms_norm layers.0.input_layernorm(embed_tokens)",
                 "linear layers.0.self_attn.q_proj(layers.0.input_layernorm)",
@@ -195,8 +196,9 @@ TEST(GraphBuilder, BuildsQwen3) {
                 "rotary_emb, rotary_emb#1)",
                 "rope layers.0.self_attn.k_rope(layers.0.self_attn.k_norm, "
                 "rotary_emb, rotary_emb#1)",
-                "attention layers.0.self_attn(layers.0.self_attn.q_rope, "
-                "layers.0.self_attn.k_rope, layers.0.self_attn.v_proj)"}));
+                "append layers.0.self_attn.append(layers.0.self_attn.k_rope, "
+                "layers.0.self_attn.v_proj)",
+                "attention layers.0.self_attn(layers.0.self_attn.q_rope)"}));
 }
 
 TEST(GraphBuilder, NamesTheSources) {

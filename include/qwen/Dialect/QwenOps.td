@@ -276,83 +276,81 @@ def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
                                  CArg<"::mlir::IntegerAttr", "{}">:$headDim), [{
     build($_builder, $_state, input.getType(), input, cos, sin, headDim);
   }]>];
-}
-
-def Qwen_AppendOp : Qwen_ComputeOp<"append", "TokenHead",
-    [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>, AllTypesMatch<["keys", "values"]>,
-     AllTypesMatch<["cos", "sin"]>],
-    ["getWeightUses", "getCacheUse", "addWork"],
-    (ins Qwen_FloatActivations:$keys, Qwen_FloatActivations:$values,
-         Qwen_FloatActivations:$cos, Qwen_FloatActivations:$sin, I64Attr:$layer,
-         OptionalAttr<I64Attr>:$head_dim, OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<F64Attr>:$eps),
-    [{$keys `,` $values `,` $cos `,` $sin `layer` custom<Integer>($layer) (`heads` $head_dim^)?
-      (`norm` $norm^ `eps` $eps)?}], "type($keys) `,` type($cos)"> {
-  let summary = "Appends keys and values to the cache";
-  let description = [{
-    For each token and KV head: norms the key (if `norm` is given, with `eps`),
-    rotates it (or its first values, with `heads` as in `qwen.rope`), rounds it
-    to the cache's format and writes it to the token's slot of layer `layer`.
-    Rounds and writes the value without norm and rotation.
-
-    Example:
-
-    ```mlir
-    qwen.append %k, %v, %cos, %sin layer 0 norm @k_norm.weight eps 1.0e-06
-        : tensor<?x128xf32>, tensor<?x32xf32>
-    ```
-  }];
-  let results = (outs);
-  let hasVerifier = 1;
-  let builders = [OpBuilder<(ins "::mlir::Value":$keys, "::mlir::Value":$values, "::mlir::Value":$cos,
-                                 "::mlir::Value":$sin, "::mlir::IntegerAttr":$layer, "::mlir::IntegerAttr":$headDim,
-                                 "::mlir::FlatSymbolRefAttr":$norm, "::mlir::FloatAttr":$eps), [{
-    build($_builder, $_state, keys, values, cos, sin, layer, headDim, norm, eps,
-          /*packed=*/nullptr, /*kernels=*/nullptr, /*plan=*/nullptr);
-  }]>];
   let extraClassDeclaration = [{
-    /// Values of a KV head.
+    /// Values of a head.
     int64_t getHeadSize();
   }];
 }
 
-def Qwen_AttentionOp : Qwen_ComputeOp<"attention", "TokenHead",
-    [AttrSizedOperandSegments, AllTypesMatch<["queries", "result"]>,
-     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>],
-    ["getWeightUses", "getCacheUse", "addWork"],
-    (ins Qwen_FloatActivations:$queries, Optional<Qwen_FloatActivations>:$keys,
-         Optional<Qwen_FloatActivations>:$values, Optional<Qwen_FloatActivations>:$cos,
-         Optional<Qwen_FloatActivations>:$sin, UnitAttr:$partial, I64Attr:$layer, I64Attr:$heads,
-         I64Attr:$kv_heads, OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<F64Attr>:$eps),
-    [{$queries (`append` `(` $keys^ `,` $values `:` type($keys) `,` type($values) `)`)?
-      (`rope` `(` $cos^ `,` $sin `:` type($cos) `,` type($sin) `)`)? (`partial` $partial^)?
-      `layer` custom<Integer>($layer) `heads` custom<Integer>($heads)
-      `kv_heads` custom<Integer>($kv_heads) (`norm` $norm^ `eps` $eps)?}],
-    "type($queries)"> {
-  let summary = "Causal attention over the paged KV cache";
+/// An op of a layer of the KV cache that norms heads (with `norm` and `eps`) and
+/// rotates them (with `rope`) before it uses them. `values` are its operands
+/// without cos and sin, `sizes` its numbers of heads.
+class Qwen_HeadsOp<string mnemonic, list<Trait> traits, dag values, dag sizes, string syntax,
+                   string sizesSyntax, string types>
+    : Qwen_ComputeOp<mnemonic, "TokenHead",
+          traits # [AttrSizedOperandSegments, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>],
+          ["getWeightUses", "getCacheUse", "addWork"],
+          !con(values, (ins Optional<Qwen_FloatActivations>:$cos, Optional<Qwen_FloatActivations>:$sin,
+                          I64Attr:$layer), sizes,
+               (ins OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<F64Attr>:$eps)),
+          syntax # " (`rope` `(` $cos^ `,` $sin `:` type($cos) `,` type($sin) `)`)? "
+                 # "`layer` custom<Integer>($layer) " # sizesSyntax # " (`norm` $norm^ `eps` $eps)?",
+          types> {
+  let hasVerifier = 1;
+}
+
+def Qwen_AppendOp : Qwen_HeadsOp<"append", [AllTypesMatch<["keys", "values"]>],
+    (ins Qwen_FloatActivations:$keys, Qwen_FloatActivations:$values), (ins I64Attr:$kv_heads),
+    "$keys `,` $values", "`kv_heads` custom<Integer>($kv_heads)", "type($keys)"> {
+  let summary = "Appends keys and values to the cache";
   let description = [{
-    Each query head of a token attends to the positions of its sequence up to
-    the token's own, in layer `layer`. `heads` query heads share `kv_heads` KV
-    heads. In the graph, the op first appends the keys and values in `append` to
-    the cache. After qwen-fuse-attention, a `qwen.append` does that, and this op
-    norms (`norm`, `eps`) and rotates (`rope`: cos, sin) the queries; `partial`
-    rotates only the first values of each head, twice as many as cos has.
+    For each token and KV head: rounds the key and the value to the cache's
+    format and writes them to the token's slot of layer `layer`. `norm`, with
+    `eps`, norms the key first, and `rope` (cos, sin) rotates it, or its first
+    values, twice as many as cos has: qwen-fuse-attention adds both.
 
     Example:
 
     ```mlir
-    %o = qwen.attention %q append(%k, %v : tensor<?x128xf32>, tensor<?x128xf32>) layer 0 heads 14 kv_heads 2
-        : tensor<?x896xf32>
+    qwen.append %k, %v layer 0 kv_heads 2 : tensor<?x128xf32>
+    qwen.append %k, %v rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 kv_heads 2
+        norm @k_norm.weight eps 1.0e-06 : tensor<?x128xf32>
+    ```
+  }];
+  let results = (outs);
+  let extraClassDeclaration = [{
+    /// Values of a KV head.
+    int64_t getHeadDim();
+  }];
+}
+
+def Qwen_AttentionOp : Qwen_HeadsOp<"attention", [AllTypesMatch<["queries", "result"]>],
+    (ins Qwen_FloatActivations:$queries), (ins I64Attr:$heads, I64Attr:$kv_heads),
+    "$queries", "`heads` custom<Integer>($heads) `kv_heads` custom<Integer>($kv_heads)",
+    "type($queries)"> {
+  let summary = "Causal attention over the paged KV cache";
+  let description = [{
+    Each query head of a token attends to the positions of its sequence up to
+    the token's own, in layer `layer`, to which a `qwen.append` before has
+    appended them. `heads` query heads share `kv_heads` KV heads. `norm`, with
+    `eps`, norms the queries first, and `rope` (cos, sin) rotates them, or the
+    first values of each head, twice as many as cos has: qwen-fuse-attention
+    adds both.
+
+    Example:
+
+    ```mlir
+    %o = qwen.attention %q layer 0 heads 14 kv_heads 2 : tensor<?x896xf32>
     %o = qwen.attention %q rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 14 kv_heads 2
         : tensor<?x896xf32>
     ```
   }];
   let results = (outs Qwen_FloatActivations:$result);
-  let hasVerifier = 1;
   let extraClassDeclaration = [{
-    int64_t getHeadDim() {
-      return ::llvm::cast<::mlir::RankedTensorType>(getQueries().getType())
-                 .getDimSize(1) / static_cast<int64_t>(getHeads());
-    }
+    /// Values of a head.
+    int64_t getHeadDim();
+    /// The op of the same block that appends to the layer, or null.
+    AppendOp getAppend();
   }];
 }
 

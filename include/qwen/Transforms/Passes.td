@@ -81,11 +81,11 @@ def FuseProjections : Qwen_Pass<"qwen-fuse-projections"> {
 }
 
 def FuseAttention : Qwen_Pass<"qwen-fuse-attention"> {
-  let summary = "Splits append from attention and fuses norms and rotations";
+  let summary = "Fuses norms and rotations into append and attention";
   let description = [{
-    Splits `qwen.attention append(k, v)` into `qwen.append`, which norms (Qwen3)
-    and rotates the keys, and `qwen.attention rope(...)`, which norms and
-    rotates the queries. Queries and keys must come from `qwen.rope`.
+    Moves the rotation of keys, and the norm of each head before it (Qwen3), into
+    `qwen.append`, and those of queries into `qwen.attention`. Keys and queries
+    must come from `qwen.rope`.
   }];
 }
 

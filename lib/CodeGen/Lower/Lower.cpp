@@ -48,8 +48,7 @@ static std::string opName(Operation *op, int64_t id) {
   const std::string mnemonic = op->getName().stripDialect().str();
   if (name.empty())
     return mnemonic + "." + std::to_string(id);
-  return isa<AppendOp, HadamardOp, QuantizeOp>(op) ? name + "." + mnemonic
-                                                   : name;
+  return isa<HadamardOp, QuantizeOp>(op) ? name + "." + mnemonic : name;
 }
 
 namespace {
@@ -178,9 +177,6 @@ LogicalResult ForwardLowering::check() {
              << "has no kernels; run qwen-select-kernels first";
     if (!forward.getPackedAttr() && !forward.getWeightUses().empty())
       return op.emitOpError() << "has no packed weights; run qwen-pack first";
-    auto attention = dyn_cast<AttentionOp>(op);
-    if (attention && !attention.getCos())
-      return op.emitOpError() << "is not fused; run qwen-fuse-attention first";
     if (failed(checkPlaces(forward)) || failed(checkHead(forward)))
       return failure();
   }

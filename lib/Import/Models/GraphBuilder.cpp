@@ -161,13 +161,19 @@ Value GraphBuilder::attention(int64_t layer, Value input) {
   q = RopeOp::create(builder, at(path + ".q_rope"), q, cos, sin, partOf);
   k = RopeOp::create(builder, at(path + ".k_rope"), k, cos, sin, partOf);
 
+  AppendOp::Properties cached;
+  cached.setLayer(builder.getI64IntegerAttr(layer));
+  cached.setKvHeads(builder.getI64IntegerAttr(config.kvHeads));
+  cached.setOperandSegmentSizes({1, 1, 0, 0});
+  AppendOp::create(builder, at(path + ".append"), TypeRange(),
+                   ValueRange({k, v}), cached);
   AttentionOp::Properties properties;
   properties.setLayer(builder.getI64IntegerAttr(layer));
   properties.setHeads(builder.getI64IntegerAttr(config.heads));
   properties.setKvHeads(builder.getI64IntegerAttr(config.kvHeads));
-  properties.setOperandSegmentSizes({1, 1, 1, 0, 0});
+  properties.setOperandSegmentSizes({1, 0, 0});
   Value o = AttentionOp::create(builder, at(path), TypeRange(q.getType()),
-                                ValueRange({q, k, v}), properties);
+                                ValueRange(q), properties);
   if (gate)
     o = GateOp::create(builder, at(path + ".gate"), TypeRange(o.getType()),
                        ValueRange({o, gate}), GateOp::Properties());
