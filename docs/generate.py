@@ -1,12 +1,14 @@
 """Generates the parts of the documentation that come from the tools; `make docs` runs it.
 
-  generate.py            refresh docs/dialect.md, docs/server-options.md, deploy/ and the IR in docs/architecture.md and docs/stages/*.md
+  generate.py            refresh docs/dialect.md, docs/server-options.md, deploy/, the table of formats in README.md, and the IR in
+                         docs/architecture.md and docs/stages/*.md
   generate.py --check    change nothing; fail and print a diff if something is stale
 
 qwen-opt, qwen-run and mlir-tblgen must be in PATH.
 
 The ODS files give docs/dialect.md. The help of `qwen-run serve` gives docs/server-options.md and deploy/qwen-run.conf, and the numbers
-in the other files of deploy/ that follow from a default. In the pages a comment `<!-- PART of STAGE -->` defines the contents of the code block
+in the other files of deploy/ that follow from a default. The help of `qwen-opt` gives the table below `<!-- formats of --weights -->` in
+README.md, the largest format first. In the other pages a comment `<!-- PART of STAGE -->` defines the contents of the code block
 below it, for neoverse-n1:
 
   ops of STAGE        the ops of the first layer; in stage calls, their calls of kernels
@@ -109,6 +111,19 @@ def with_parts(text):
                   lambda match: match[1] + part(match[2], match[3]) + match[4], text, flags=re.DOTALL)
 
 
+def with_formats(text):
+    """README.md with the table of the formats of --weights."""
+    option = re.search(r"^  --weights .*?(?=^  -)", output("qwen-opt", "--help"), re.MULTILINE | re.DOTALL)[0]
+    option = re.sub(r"\s+", " ", option).strip()
+    keep = re.search(r"; keep: (.*?);", option)[1]
+    formats = sorted(re.findall(r"; (\w+) \(([\d.]+) bits\): (.*?)(?=;|$)", option), key=lambda row: -float(row[1]))
+    rows = [("`keep`", "", keep), *((f"`{name}`", bits, use) for name, bits, use in formats)]
+    table = "| format | bits a weight | when to use it |\n|---|---|---|\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    text, count = re.subn(r"(?<=<!-- formats of --weights -->\n).*?(?=\n\n)", lambda _: table.rstrip("\n"), text, flags=re.DOTALL)
+    assert count == 1
+    return text
+
+
 @functools.cache
 def server_options():
     """The name, unit, default, variable and help of each option of `qwen-run serve`."""
@@ -154,7 +169,8 @@ def deployed():
 
 def main():
     check = sys.argv[1:] == ["--check"]
-    files = {DOCS / "dialect.md": dialect(), DOCS / "server-options.md": server_table(), **deployed()}
+    files = {DOCS / "dialect.md": dialect(), DOCS / "server-options.md": server_table(), **deployed(),
+             ROOT / "README.md": with_formats((ROOT / "README.md").read_text())}
     for page in [DOCS / "architecture.md", *sorted((DOCS / "stages").glob("*.md"))]:
         files[page] = with_parts(page.read_text())
     stale = []

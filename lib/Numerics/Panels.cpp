@@ -24,7 +24,7 @@ using namespace qwen::numerics;
 //===----------------------------------------------------------------------===//
 
 static constexpr Encoder kEncoders[] = {
-#define QWEN_WEIGHT_FORMAT(Id, Name, Coding, Scales, Block, Rule, Help)        \
+#define QWEN_WEIGHT_FORMAT(Id, Name, Coding, Scales, Block, Rule, ...)         \
   Encoder::Rule,
 #include "qwen/ABI/WeightFormats.def"
 };

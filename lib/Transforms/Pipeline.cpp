@@ -11,7 +11,8 @@ using namespace qwen;
 
 llvm::cl::ValuesClass qwen::weightFormatValues() {
   return {
-#define QWEN_WEIGHT_FORMAT(Id, Name, Coding, Scales, Block, Encoder, Help)     \
+#define QWEN_WEIGHT_FORMAT(Id, Name, Coding, Scales, Block, Encoder, Help,     \
+                           ...)                                                \
   clEnumValN(WeightFormat::Id, #Name, Help),
 #include "qwen/ABI/WeightFormats.def"
   };

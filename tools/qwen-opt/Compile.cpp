@@ -25,6 +25,7 @@
 #include "qwen/Support/Version.h"
 #include "qwen/Transforms/Passes.h"
 
+#include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <charconv>
@@ -58,6 +59,22 @@ static std::vector<std::string> weightFormatNames() {
   for (WeightFormat format : kWeightFormats)
     names.emplace_back(weightFormatName(format));
   return names;
+}
+
+/// The bits of a weight in each format, and when to choose it. docs/generate.py
+/// reads it.
+static std::string weightFormatUses() {
+  std::string text;
+  for (WeightFormat format : kWeightFormats) {
+    // All formats have whole blocks of so many values.
+    constexpr int64_t kValues = 256;
+    const double bits = 8 * static_cast<double>(panelBytes(format, kValues)) /
+                        (kPanelOutputs * kValues);
+    llvm::raw_string_ostream(text)
+        << "; " << weightFormatName(format) << " (" << llvm::format("%g", bits)
+        << " bits): " << infoOf(format).use;
+  }
+  return text;
 }
 
 static std::vector<std::string> kvFormatNames() {
@@ -103,9 +120,12 @@ static void addTargets(CLI::App &app, Arguments &arguments) {
 
 static void addFormats(CLI::App &app, Arguments &arguments) {
   app.add_option("--weights", arguments.weights,
-                 "format of the matrices; keep is that of the checkpoint, or "
-                 "the nearest; default is keep for a file of integers, else " +
-                     std::string(weightFormatName(kDefaultWeights)))
+                 "format of the matrices; default is keep for a file of "
+                 "integers, else " +
+                     std::string(weightFormatName(kDefaultWeights)) +
+                     "; keep: the format of each matrix in the checkpoint, or "
+                     "the nearest" +
+                     weightFormatUses())
       ->check(CLI::IsMember(weightFormatNames()));
   app.add_option(
       "--tensor-weights", arguments.options.tensorWeights,

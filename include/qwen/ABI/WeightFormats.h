@@ -85,10 +85,12 @@ struct WeightFormatInfo {
   Coding coding;
   ScaleKind scales;
   int64_t block;
+  std::string_view use;
 };
 inline constexpr WeightFormatInfo kWeightFormatInfos[] = {
-#define QWEN_WEIGHT_FORMAT(Id, Name, CodingId, Scales, Block, ...)             \
-  {#Name, Coding::CodingId, ScaleKind::Scales, Block},
+#define QWEN_WEIGHT_FORMAT(Id, Name, CodingId, Scales, Block, Encoder, Help,   \
+                           Use)                                                \
+  {#Name, Coding::CodingId, ScaleKind::Scales, Block, Use},
 #include "qwen/ABI/WeightFormats.def"
 };
 
