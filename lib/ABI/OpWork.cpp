@@ -32,7 +32,8 @@ StepWork qwen::workOfStep(const OpWork &work, const SequenceStep &step) {
     cached += before + tokens;
     seen += tokens * (before + (tokens + 1) / 2);
   }
-  const double tokens = work.wantedRows ? 1 : static_cast<double>(step.tokens);
+  const double tokens =
+      work.wantedTokens ? 1 : static_cast<double>(step.tokens);
   return {static_cast<double>(work.weightBytes) * calls +
               static_cast<double>(work.tokenBytes) * tokens +
               static_cast<double>(work.positionBytes) * cached,

@@ -68,7 +68,7 @@ SublayerChain qwen::divide(mlir::func::FuncOp forward) {
     }
     for (mlir::Value result : op->getResults())
       define(result);
-    if (auto view = llvm::dyn_cast<WantedRowsOp>(op))
+    if (auto view = llvm::dyn_cast<WantedTokensOp>(op))
       next.view = view;
     if (alive.size() != 1 || next.inputs.empty())
       continue;

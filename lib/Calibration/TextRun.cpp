@@ -108,7 +108,7 @@ TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
   builder.nameArgument(0, kHidden);
   builder.map(sublayer.input, builder.argument(0));
   builder.map(programsOf(module).front().getArgument(1), builder.argument(1));
-  if (WantedRowsOp view = sublayer.view)
+  if (WantedTokensOp view = sublayer.view)
     builder.map(view.getResult(), builder.copy(view.getInput()));
   std::vector<std::string> names;
   names.reserve(sublayer.inputs.size());

@@ -157,7 +157,7 @@ private:
 //===----------------------------------------------------------------------===//
 
 BufferAttr qwen::bufferOf(Value value) {
-  if (auto view = value.getDefiningOp<WantedRowsOp>())
+  if (auto view = value.getDefiningOp<WantedTokensOp>())
     return bufferOf(view.getInput());
   if (auto argument = dyn_cast<BlockArgument>(value))
     return cast<func::FuncOp>(argument.getOwner()->getParentOp())
@@ -222,7 +222,7 @@ static RmsNormArguments argumentsOf(RmsNormOp op, CallOf &of) {
           .out = blockRowsOf(op.getResult()),
           .k = lengthOf(op.getInput()),
           .eps = toFloat(op.getEps()),
-          .wanted = Flag(isOverWantedRows(op)),
+          .wanted = Flag(isOverWantedTokens(op)),
           .op = of.id()};
 }
 
@@ -268,7 +268,7 @@ DriverCall TurnOp::getDriverCall(const CallFacts &facts) {
                                    .out = blockRowsOf(getResult()),
                                    .k = k,
                                    .back = Flag(getBack()),
-                                   .wanted = Flag(isOverWantedRows(*this)),
+                                   .wanted = Flag(isOverWantedTokens(*this)),
                                    .op = of.id()};
   if (isQuantizedActivations(getResult().getType()))
     return of.call<fixed::TurnQ8>(arguments, {.scratch = Length(2 * k)});

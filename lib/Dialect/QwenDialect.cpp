@@ -38,7 +38,7 @@ Attribute qwen::attributeOf(Builder &builder, bool value) {
   return builder.getBoolAttr(value);
 }
 
-static bool isRows(RankedTensorType tensor) {
+static bool hasTokens(RankedTensorType tensor) {
   return tensor && tensor.getRank() == 2 && tensor.isDynamicDim(0) &&
          tensor.getDimSize(1) >= 1 && tensor.getDimSize(1) <= kMaxDimension;
 }
@@ -52,13 +52,13 @@ bool qwen::isIntegers(Type type) {
 
 bool qwen::isFloatActivations(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
-  return isRows(tensor) && tensor.getElementType().isF32() &&
+  return hasTokens(tensor) && tensor.getElementType().isF32() &&
          !tensor.getEncoding();
 }
 
 bool qwen::isQuantizedActivations(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
-  return isRows(tensor) && tensor.getElementType().isSignlessInteger(8) &&
+  return hasTokens(tensor) && tensor.getElementType().isSignlessInteger(8) &&
          isa_and_nonnull<BlocksAttr>(tensor.getEncoding());
 }
 

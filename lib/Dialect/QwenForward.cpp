@@ -81,15 +81,15 @@ SmallVector<WeightUse> RmsNormOp::getWeightUses() {
 }
 
 void RmsNormOp::addWork(OpWork &work, KvFormat) {
-  work.wantedRows = isOverWantedRows(*this);
+  work.wantedTokens = isOverWantedTokens(*this);
 }
 
-bool qwen::isOverWantedRows(Operation *op) {
+bool qwen::isOverWantedTokens(Operation *op) {
   if (auto norm = dyn_cast<RmsNormOp>(op))
-    return norm.getInput().getDefiningOp<WantedRowsOp>() != nullptr;
+    return norm.getInput().getDefiningOp<WantedTokensOp>() != nullptr;
   if (auto turn = dyn_cast<TurnOp>(op))
     if (Operation *writer = turn.getInput().getDefiningOp())
-      return isOverWantedRows(writer);
+      return isOverWantedTokens(writer);
   return false;
 }
 
@@ -115,7 +115,7 @@ SmallVector<WeightUse> TurnOp::getWeightUses() {
 }
 
 void TurnOp::addWork(OpWork &work, KvFormat) {
-  work.wantedRows = isOverWantedRows(*this);
+  work.wantedTokens = isOverWantedTokens(*this);
 }
 
 SmallVector<KernelUse> QuantizeOp::getKernelUses() {
@@ -178,7 +178,7 @@ ResultPlace LmHeadOp::getResultPlace() { return ResultPlace::CallResult; }
 
 void LmHeadOp::addWork(OpWork &work, KvFormat) {
   work.macs = productMacs(getInput(), getResult());
-  work.wantedRows = true;
+  work.wantedTokens = true;
 }
 
 //===----------------------------------------------------------------------===//
@@ -398,7 +398,7 @@ static LogicalResult verifyBuffer(ForwardOp op, BufferAttr buffer,
     return op->emitOpError()
            << "has a buffer with scales = " << buffer.getScales()
            << " and sums = " << buffer.getSums() << " for "
-           << (quantized ? "quantized" : "f32") << " rows";
+           << (quantized ? "quantized" : "f32") << " activations";
   return success();
 }
 

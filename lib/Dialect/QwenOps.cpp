@@ -117,13 +117,14 @@ static LogicalResult verifyPositive(Operation *op, StringRef what,
                            << " when a positive number is needed";
 }
 
-/// Checks the rows that an op may quantize: they keep their width, and groups
+/// Checks a result that an op may quantize: it keeps the width, and groups
 /// of sums are whole.
-static LogicalResult verifyRowResult(Operation *op, Value input, Value result) {
+static LogicalResult verifyTokenResult(Operation *op, Value input,
+                                       Value result) {
   if (failed(verifyWidth(op, "result", widthOf(result), widthOf(input))))
     return failure();
   if (isQuantizedActivations(result.getType()))
-    return verifyMultiple(op, "width of quantized rows", widthOf(result),
+    return verifyMultiple(op, "width of quantized activations", widthOf(result),
                           kGroup);
   return success();
 }
@@ -143,7 +144,7 @@ static LogicalResult verifyK(Operation *op, Attribute weight, Value input) {
 
 LogicalResult RmsNormOp::verify() {
   if (failed(verifyPositive(*this, "eps", getEps())) ||
-      failed(verifyRowResult(*this, getInput(), getResult())))
+      failed(verifyTokenResult(*this, getInput(), getResult())))
     return failure();
   if (!getHeadDim())
     return success();
@@ -151,11 +152,12 @@ LogicalResult RmsNormOp::verify() {
   if (headDim <= 0)
     return emitOpError() << "head is " << headDim
                          << " wide when 1 or more is needed";
-  if (failed(verifyMultiple(*this, "row", widthOf(getInput()), headDim)))
+  if (failed(verifyMultiple(*this, "width", widthOf(getInput()), headDim)))
     return failure();
   if (isQuantizedActivations(getResult().getType()))
-    return emitOpError() << "quantizes normed heads when only normed rows can "
-                            "be quantized";
+    return emitOpError()
+           << "quantizes normed heads when only normed tokens can "
+              "be quantized";
   return success();
 }
 
@@ -190,11 +192,11 @@ LogicalResult SwiGluOp::verify() {
   if (getHadamard() && !isQuantizedActivations(getResult().getType()))
     return emitOpError() << "has f32 results with hadamard when only quantized "
                             "ones can be transformed";
-  return verifyRowResult(*this, getGate(), getResult());
+  return verifyTokenResult(*this, getGate(), getResult());
 }
 
 LogicalResult HadamardOp::verify() {
-  return verifyMultiple(*this, "row", widthOf(getInput()), kGroup);
+  return verifyMultiple(*this, "width", widthOf(getInput()), kGroup);
 }
 
 void QuantizeOp::build(OpBuilder &builder, OperationState &state, Value input) {
@@ -207,15 +209,15 @@ void QuantizeOp::build(OpBuilder &builder, OperationState &state, Value input) {
 }
 
 LogicalResult QuantizeOp::verify() {
-  return verifyRowResult(*this, getInput(), getResult());
+  return verifyTokenResult(*this, getInput(), getResult());
 }
 
 LogicalResult TurnOp::verify() {
-  if (getInput().getDefiningOp<WantedRowsOp>())
-    return emitOpError() << "gathers no wanted rows; a norm does";
+  if (getInput().getDefiningOp<WantedTokensOp>())
+    return emitOpError() << "gathers no wanted tokens; a norm does";
   if (failed(verifyK(*this, getRotationAttr(), getInput())))
     return failure();
-  return verifyRowResult(*this, getInput(), getResult());
+  return verifyTokenResult(*this, getInput(), getResult());
 }
 
 LogicalResult LmHeadOp::verify() {
@@ -242,13 +244,14 @@ int64_t RopeOp::getHeadSize() {
 LogicalResult RopeOp::verify() {
   if (failed(verifyRotation(*this, getHeadSize(), getCos())))
     return failure();
-  return verifyMultiple(*this, "row", widthOf(getInput()), getHeadSize());
+  return verifyMultiple(*this, "width", widthOf(getInput()), getHeadSize());
 }
 
-/// Checks the layer of an op, its heads in `rows`, and their norm and rotation.
+/// Checks the layer of an op, its heads in `values`, and their norm and
+/// rotation.
 template <typename HeadsOp>
-static LogicalResult verifyHeads(HeadsOp op, Value rows, int64_t heads) {
-  if (failed(verifyMultiple(op, "row", widthOf(rows), heads)) ||
+static LogicalResult verifyHeads(HeadsOp op, Value values, int64_t heads) {
+  if (failed(verifyMultiple(op, "width", widthOf(values), heads)) ||
       failed(verifyMultiple(op, "width of a head", op.getHeadDim(), 8)) ||
       failed(verifyLayer(op, op.getLayer())))
     return failure();
@@ -304,7 +307,7 @@ LogicalResult AttentionOp::verify() {
 }
 
 LogicalResult GateOp::verify() {
-  return verifyRowResult(*this, getInput(), getResult());
+  return verifyTokenResult(*this, getInput(), getResult());
 }
 
 //===----------------------------------------------------------------------===//
@@ -312,7 +315,7 @@ LogicalResult GateOp::verify() {
 //===----------------------------------------------------------------------===//
 
 LogicalResult ShortConvolutionOp::verify() {
-  return success(succeeded(verifyMultiple(*this, "row", widthOf(getInput()),
+  return success(succeeded(verifyMultiple(*this, "width", widthOf(getInput()),
                                           kPanelOutputs)) &&
                  succeeded(verifyLayer(*this, getLayer())));
 }

@@ -11,7 +11,7 @@ namespace qwen {
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
 
-/// Whether `op` can quantize the rows that it computes.
+/// Whether `op` can quantize the activations that it computes.
 static bool canQuantize(Operation *op) {
   if (auto norm = dyn_cast_or_null<RmsNormOp>(op))
     return !norm.getHeadDim();
@@ -21,12 +21,12 @@ static bool canQuantize(Operation *op) {
 /// Makes a transform a part of the swiglu that computes its input. Returns
 /// whether it could.
 static bool fuseHadamard(HadamardOp op) {
-  Value rows = op.getInput();
-  auto gated = rows.getDefiningOp<SwiGluOp>();
-  if (!gated || !rows.hasOneUse())
+  Value made = op.getInput();
+  auto gated = made.getDefiningOp<SwiGluOp>();
+  if (!gated || !made.hasOneUse())
     return false;
   gated.setHadamard(true);
-  op.replaceAllUsesWith(rows);
+  op.replaceAllUsesWith(made);
   op.erase();
   return true;
 }
@@ -41,9 +41,9 @@ struct FuseQuantize final : qwen::impl::FuseQuantizeBase<FuseQuantize> {
       if (transform ? !fuseHadamard(transform)
                     : !canQuantize(op.getInput().getDefiningOp()))
         return;
-      Value rows = op.getInput();
-      rows.setType(op.getResult().getType());
-      op.replaceAllUsesWith(rows);
+      Value made = op.getInput();
+      made.setType(op.getResult().getType());
+      op.replaceAllUsesWith(made);
       op.erase();
     });
   }

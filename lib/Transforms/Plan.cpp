@@ -33,7 +33,7 @@ struct Buffer {
   bool isFixed = false;
 };
 
-/// An argument of rows, and the number of its buffer.
+/// An argument of activations, and the number of its buffer.
 struct Argument {
   BlockArgument value;
   unsigned buffer;
@@ -48,10 +48,11 @@ public:
     for (Operation &op : input.program.front()) {
       if (auto forward = dyn_cast<ForwardOp>(op))
         ops.push_back(forward);
-      if (isa<WantedRowsOp>(op) || llvm::any_of(op.getOperands(), [&](Value v) {
-            return pastWantedRows.contains(v.getDefiningOp());
+      if (isa<WantedTokensOp>(op) ||
+          llvm::any_of(op.getOperands(), [&](Value v) {
+            return pastWantedTokens.contains(v.getDefiningOp());
           }))
-        pastWantedRows.insert(&op);
+        pastWantedTokens.insert(&op);
     }
   }
 
@@ -97,7 +98,7 @@ private:
   int64_t strideOf(Value value) const;
   bool writesInPlace(ForwardOp op) const;
   int64_t tokensOf(Operation *op) const {
-    return pastWantedRows.contains(op) ? maxRows : maxTokens;
+    return pastWantedTokens.contains(op) ? maxRows : maxTokens;
   }
 
   func::FuncOp program;
@@ -105,7 +106,7 @@ private:
   SmallVector<ForwardOp> ops;
   SmallVector<Argument> arguments;
   /// The ops that work on wanted tokens only.
-  llvm::DenseSet<Operation *> pastWantedRows;
+  llvm::DenseSet<Operation *> pastWantedTokens;
 
   SmallVector<bool> barriers;
   llvm::DenseMap<Operation *, unsigned> phases;
@@ -176,16 +177,16 @@ void Planner::placeBarriers() {
 // Buffers
 //===----------------------------------------------------------------------===//
 
-/// Gives each argument of rows a buffer: where another program leaves it, for
-/// all the program, or one that the caller fills.
+/// Gives each argument of activations a buffer: where another program leaves
+/// it, for all the program, or one that the caller fills.
 LogicalResult Planner::layOutArguments() {
-  for (BlockArgument argument : rowArguments(program)) {
+  for (BlockArgument argument : activationArguments(program)) {
     const unsigned number = argument.getArgNumber();
     if (!isFloatActivations(argument.getType()) ||
         !program.getArgAttrOfType<StringAttr>(number, kNameAttr))
       return program.emitError()
              << "argument " << number << " of program @" << program.getSymName()
-             << " is no rows of f32 with a " << kNameAttr;
+             << " is no activations in f32 with a " << kNameAttr;
     const FailureOr<BufferAttr> place = placeInOther(argument);
     if (failed(place))
       return failure();
@@ -201,7 +202,7 @@ LogicalResult Planner::layOutArguments() {
   return success();
 }
 
-/// Results with a name must stay in the arena, a row for each token.
+/// Results with a name must stay in the arena, with all tokens.
 LogicalResult Planner::checkResults() {
   for (OpOperand &result : program.front().getTerminator()->getOpOperands()) {
     const unsigned number = result.getOperandNumber();
@@ -210,11 +211,11 @@ LogicalResult Planner::checkResults() {
     auto writer = result.get().getDefiningOp<ForwardOp>();
     if (!writer || !isFloatActivations(result.get().getType()) ||
         writer.getResultPlace() == ResultPlace::CallResult ||
-        pastWantedRows.contains(writer))
+        pastWantedTokens.contains(writer))
       return program.emitError()
              << "result " << number << " of program @" << program.getSymName()
-             << " has a name when only rows of f32 of all tokens that an op "
-                "computes can have one";
+             << " has a name when only activations in f32 of all tokens that "
+                "an op computes can have one";
   }
   return success();
 }
@@ -227,7 +228,7 @@ unsigned Planner::lastReader(ValueRange values, unsigned first) const {
     llvm::append_range(readers, value.getUsers());
   while (!readers.empty()) {
     Operation *reader = readers.pop_back_val();
-    if (isa<WantedRowsOp>(reader))
+    if (isa<WantedTokensOp>(reader))
       llvm::append_range(readers, reader->getUsers());
     else if (auto found = phases.find(reader); found != phases.end())
       last = std::max(last, found->second);
@@ -246,14 +247,14 @@ bool Planner::writesInPlace(ForwardOp op) const {
   Operation *writer = inPlace->get().getDefiningOp();
   // An argument keeps its values. The padding of one of several results is the
   // next result.
-  if (!writer || isa<WantedRowsOp>(writer) || writer->getNumResults() != 1)
+  if (!writer || isa<WantedTokensOp>(writer) || writer->getNumResults() != 1)
     return false;
   SmallVector<OpOperand *> uses(
       llvm::make_pointer_range(inPlace->get().getUses()));
   while (!uses.empty()) {
     OpOperand *use = uses.pop_back_val();
     Operation *reader = use->getOwner();
-    if (isa<WantedRowsOp>(reader)) {
+    if (isa<WantedTokensOp>(reader)) {
       llvm::append_range(uses, llvm::make_pointer_range(reader->getUses()));
       continue;
     }
@@ -294,7 +295,7 @@ void Planner::layOut(ForwardOp op) {
   buffers.push_back({size, phase, lastReader(op->getResults(), phase)});
 }
 
-/// Floats from the row of a token of `value`, which has a place, to the next.
+/// Floats from a token of `value`, which has a place, to the next.
 int64_t Planner::strideOf(Value value) const {
   value = rootOf(value);
   if (auto result = dyn_cast<OpResult>(value))

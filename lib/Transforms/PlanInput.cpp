@@ -23,17 +23,17 @@ FailureOr<PlanInput> qwen::readPlanInput(func::FuncOp program) {
 }
 
 Value qwen::rootOf(Value value) {
-  while (auto view = value.getDefiningOp<WantedRowsOp>())
+  while (auto view = value.getDefiningOp<WantedTokensOp>())
     value = view.getInput();
   return value;
 }
 
-static bool hasRows(BlockArgument argument) {
+static bool hasActivations(BlockArgument argument) {
   return !isTokenIntegers(argument.getType());
 }
 
-SmallVector<BlockArgument> qwen::rowArguments(func::FuncOp program) {
-  return llvm::filter_to_vector(program.getArguments(), hasRows);
+SmallVector<BlockArgument> qwen::activationArguments(func::FuncOp program) {
+  return llvm::filter_to_vector(program.getArguments(), hasActivations);
 }
 
 FailureOr<BufferAttr> qwen::placeInOther(BlockArgument argument) {
@@ -52,13 +52,13 @@ FailureOr<BufferAttr> qwen::placeInOther(BlockArgument argument) {
   };
   auto other =
       SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(program, from);
-  const Value rows =
+  const Value left =
       other && !other.isExternal() ? namedResult(other, name) : Value();
-  if (!rows)
+  if (!left)
     return refuse("has no such result");
-  if (rows.getType() != argument.getType())
+  if (left.getType() != argument.getType())
     return refuse("has another type");
-  const BufferAttr place = bufferOf(rows);
+  const BufferAttr place = bufferOf(left);
   if (!place)
     return refuse("is not planned before it");
   const auto tokensOf = [](func::FuncOp of) {

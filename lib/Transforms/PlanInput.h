@@ -32,13 +32,14 @@ inline mlir::Operation *writerOf(mlir::Value value) {
   return rootOf(value).getDefiningOp();
 }
 
-/// The arguments of `program` that are rows.
-llvm::SmallVector<mlir::BlockArgument> rowArguments(mlir::func::FuncOp program);
+/// The arguments of `program` that are activations.
+llvm::SmallVector<mlir::BlockArgument>
+activationArguments(mlir::func::FuncOp program);
 
 /// The place in the arena of `argument`, which another program leaves there: in
 /// the buffer of its result with the name of the argument. Null if the caller
-/// gives the rows. Emits an error if there is no such result, or if it has
-/// fewer or other rows.
+/// gives it. Emits an error if there is no such result, or if it has
+/// other activations.
 mlir::FailureOr<BufferAttr> placeInOther(mlir::BlockArgument argument);
 
 } // namespace qwen

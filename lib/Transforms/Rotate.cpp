@@ -51,11 +51,11 @@ private:
   LogicalResult addHeads(AttentionOp op);
   LogicalResult addHead(LmHeadOp op);
   LogicalResult addHadamard(SwiGluOp op);
-  void turnBack(WantedRowsOp op);
+  void turnBack(WantedTokensOp op);
 
   LogicalResult fold(Operation *op, FlatSymbolRefAttr weight, const Fold &part);
   LogicalResult foldOutputs(Operation *op, Value product, int64_t size);
-  TurnOp turn(OpBuilder &at, StringRef name, Value rows, bool back);
+  TurnOp turn(OpBuilder &at, StringRef name, Value tokens, bool back);
   FlatSymbolRefAttr vector(StringRef name, int64_t size,
                            SourceAttrInterface source);
 
@@ -147,7 +147,7 @@ LogicalResult Rotation::addHeads(AttentionOp op) {
 }
 
 //===----------------------------------------------------------------------===//
-// Rows that are turned
+// Activations that are turned
 //===----------------------------------------------------------------------===//
 
 /// The vector `name` of `size` values.
@@ -163,8 +163,8 @@ FlatSymbolRefAttr Rotation::vector(StringRef name, int64_t size,
   return FlatSymbolRefAttr::get(builder.getContext(), name);
 }
 
-TurnOp Rotation::turn(OpBuilder &at, StringRef name, Value rows, bool back) {
-  const int64_t size = widthOf(rows);
+TurnOp Rotation::turn(OpBuilder &at, StringRef name, Value tokens, bool back) {
+  const int64_t size = widthOf(tokens);
   TurnOp::Properties properties;
   if (back)
     properties.setBack(at.getUnitAttr());
@@ -172,12 +172,12 @@ TurnOp Rotation::turn(OpBuilder &at, StringRef name, Value rows, bool back) {
                                 size + numerics::oddPart(size),
                                 RotationAttr::get(at.getContext(), size)));
   return TurnOp::create(at, NameLoc::get(at.getStringAttr(name)),
-                        TypeRange(rows.getType()), ValueRange(rows),
+                        TypeRange(tokens.getType()), ValueRange(tokens),
                         properties);
 }
 
-/// Transforms the rows of a feed-forward network before its last product. The
-/// gate of linear attention reads a norm.
+/// Transforms the activations of a feed-forward network before its last
+/// product. The gate of linear attention reads a norm.
 LogicalResult Rotation::addHadamard(SwiGluOp op) {
   if (!op.getUp().getDefiningOp<LinearOp>() || !op.getResult().hasOneUse())
     return success();
@@ -191,7 +191,7 @@ LogicalResult Rotation::addHadamard(SwiGluOp op) {
               {.hadamard = true});
 }
 
-void Rotation::turnBack(WantedRowsOp op) {
+void Rotation::turnBack(WantedTokensOp op) {
   OpBuilder at(op);
   op.getInputMutable().assign(
       turn(at, "turn_back", op.getInput(), /*back=*/true));
@@ -228,13 +228,13 @@ LogicalResult Rotation::addOp(Operation &op) {
     return addStream(add);
   if (auto norm = dyn_cast<RmsNormOp>(op); norm && !norm.getHeadDim())
     return addNorm(norm);
-  if (auto wanted = dyn_cast<WantedRowsOp>(op)) {
+  if (auto wanted = dyn_cast<WantedTokensOp>(op)) {
     turnBack(wanted);
     return success();
   }
   return op.emitOpError()
          << "reads the residual stream, which only norms over it, additions "
-            "and qwen.wanted_rows can when it is turned";
+            "and qwen.wanted_tokens can when it is turned";
 }
 
 LogicalResult Rotation::add(func::FuncOp program) {

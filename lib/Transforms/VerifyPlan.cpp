@@ -33,7 +33,7 @@ static constexpr unsigned kAfterAll = ~0u;
 static bool haveSameUnits(ForwardOp a, ForwardOp b) {
   return a.getWorkUnit() == WorkUnit::Token &&
          b.getWorkUnit() == WorkUnit::Token &&
-         isOverWantedRows(a) == isOverWantedRows(b);
+         isOverWantedTokens(a) == isOverWantedTokens(b);
 }
 
 /// What has the lifetime of a value: its writer, or the argument itself.
@@ -69,7 +69,7 @@ public:
       : input(input), arenaBytes(arenaBytes) {}
 
   LogicalResult run() {
-    for (BlockArgument argument : rowArguments(input.program))
+    for (BlockArgument argument : activationArguments(input.program))
       if (failed(visitArgument(argument)))
         return failure();
     for (Operation &op : input.program.front())
@@ -114,8 +114,8 @@ private:
 // Barriers
 //===----------------------------------------------------------------------===//
 
-/// Collects the rows of an argument, which are there before the first op. Those
-/// of another program stay as they are.
+/// Collects the region of an argument, which is there before the first op. That
+/// of another program stays as it is.
 LogicalResult PlanVerifier::visitArgument(BlockArgument argument) {
   const BufferAttr place = bufferOf(argument);
   if (!place)
@@ -133,7 +133,7 @@ LogicalResult PlanVerifier::visitArgument(BlockArgument argument) {
 }
 
 LogicalResult PlanVerifier::visit(Operation *op) {
-  if (isa<WantedRowsOp>(op))
+  if (isa<WantedTokensOp>(op))
     return success();
   auto forward = dyn_cast<ForwardOp>(op);
   if (!forward)
@@ -148,10 +148,10 @@ LogicalResult PlanVerifier::beginPhase(ForwardOp op) {
   if (!plan)
     return op->emitOpError() << "has no plan; run qwen-plan first";
   if (lmHead) {
-    InFlightDiagnostic error =
-        op->emitOpError() << "follows '" << lmHead->getName()
-                          << "', whose barrier is skipped where hidden rows "
-                             "are wanted";
+    InFlightDiagnostic error = op->emitOpError()
+                               << "follows '" << lmHead->getName()
+                               << "', whose barrier is skipped where hidden "
+                                  "values are wanted";
     error.attachNote(lmHead->getLoc()) << "this must be the last op";
     return error;
   }
@@ -175,7 +175,7 @@ LogicalResult PlanVerifier::visitReads(Operation *op) {
     if (written == lifetimes.end()) {
       if (forward)
         return op->emitOpError()
-               << "reads rows that have no place in the arena";
+               << "reads activations that have no place in the arena";
       continue;
     }
     Lifetime &lifetime = written->second;
@@ -276,20 +276,21 @@ InFlightDiagnostic PlanVerifier::emitError(Value value) const {
          << " of program @" << program.getSymName() << ' ';
 }
 
-/// Collects the rows of `value` from `offset` on, which follow each other in
-/// steps of `stride` elements; integers are one row. The op's verifier has
-/// found neither to be negative.
+/// Collects the region of `value` from `offset` on, whose tokens follow each
+/// other in steps of `stride` elements; integers are as one token. The op's
+/// verifier has found neither to be negative.
 LogicalResult PlanVerifier::addRegion(Value value, int64_t offset,
                                       int64_t stride, uint64_t elementBytes) {
   Operation *writer = value.getDefiningOp();
-  const int64_t rows = isIntegers(value.getType())          ? 1
-                       : writer && isOverWantedRows(writer) ? input.maxRows
-                                                            : input.maxTokens;
+  const int64_t tokens = isIntegers(value.getType()) ? 1
+                         : writer && isOverWantedTokens(writer)
+                             ? input.maxRows
+                             : input.maxTokens;
   const auto begin = static_cast<uint64_t>(offset);
   // Sums and products from a file: a region too large ends past any arena.
   const uint64_t bytes =
       llvm::SaturatingMultiply(static_cast<uint64_t>(stride),
-                               static_cast<uint64_t>(rows) * elementBytes);
+                               static_cast<uint64_t>(tokens) * elementBytes);
   const uint64_t end = llvm::SaturatingAdd(begin, bytes);
   if (begin % kTensorAlign != 0)
     return emitError(value)

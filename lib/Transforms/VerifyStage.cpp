@@ -82,7 +82,7 @@ LogicalResult Contract::verifyProduct(ForwardOp op) {
       if (format && quantized != isQuantized(format->getValue()))
         return op->emitOpError()
                << "reads " << (quantized ? "quantized" : "f32")
-               << " rows when weight " << symbol << " is "
+               << " activations when weight " << symbol << " is "
                << weightFormatName(format->getValue())
                << "; run qwen-quantize first";
     }

@@ -159,7 +159,7 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
     list->resize(tokens);
   const auto rows = static_cast<size_t>(
       most(manifest, [](const ProgramInfo &of) { return of.limits.rows; }));
-  wantedRows.resize(2 * rows);
+  wantedTokens.resize(2 * rows);
   hiddenTokens.reserve(rows);
   flags.resize(tokens);
   taken.resize(static_cast<size_t>(
@@ -179,7 +179,7 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   context.sequences = sequences.data();
   context.positions = positions.data();
   context.pageTables = sequenceState.pageTables();
-  context.wantedRows = wantedRows.data();
+  context.wantedTokens = wantedTokens.data();
   context.flags = flags.data();
   context.result = reinterpret_cast<float *>(result.data());
   context.hidden = context.result + logitValues(manifest);
@@ -270,12 +270,12 @@ void Engine::addToken(std::span<const Token> batch, size_t index) {
   if (token.wanted && token.row == RowKind::Hidden)
     hiddenTokens.push_back(static_cast<int32_t>(i));
   else if (token.wanted)
-    wantedRows[static_cast<size_t>(context.rows++)] = static_cast<int32_t>(i);
+    wantedTokens[static_cast<size_t>(context.rows++)] = static_cast<int32_t>(i);
 }
 
 void Engine::runEntry(size_t program) {
   context.hiddenRows = std::ssize(hiddenTokens);
-  std::ranges::copy(hiddenTokens, wantedRows.begin() + context.rows);
+  std::ranges::copy(hiddenTokens, wantedTokens.begin() + context.rows);
   std::ranges::fill(taken, 0);
   pool.run(entries[program], context);
 }

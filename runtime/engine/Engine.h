@@ -196,7 +196,7 @@ private:
   Mapping arena;
   /// Rows of one call.
   Mapping result;
-  std::vector<int32_t> ids, sequences, positions, wantedRows;
+  std::vector<int32_t> ids, sequences, positions, wantedTokens;
   /// The tokens of a call whose hidden values are wanted.
   std::vector<int32_t> hiddenTokens;
   std::vector<uint32_t> flags, taken;

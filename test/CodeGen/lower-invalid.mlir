@@ -83,7 +83,7 @@ qwen.weight @m : tensor<32x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @m.packed [@m] : tensor<32x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 16384
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 48>]>} : tensor<?xi32> -> tensor<?x32xf32>
-  // expected-error @+1 {{reads rows with a stride of 48 when products need 32}}
+  // expected-error @+1 {{reads activations with a stride of 48 when products need 32}}
   %y = qwen.linear %x, [@m] packed [@m.packed] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
   return
 }
@@ -188,13 +188,13 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 
 // -----
 
-// Logits are computed from normed rows.
+// Logits are computed from normed tokens.
 module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
-  // expected-error @+1 {{needs the rows of a norm}}
+  // expected-error @+1 {{needs the activations of a norm}}
   %l = qwen.lm_head %x, @t packed [@t.packed] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>, #qwen.kernel<check_finite_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x48xf32>
   return
 }

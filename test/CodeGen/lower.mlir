@@ -14,7 +14,7 @@
 // FACTS-SAME: qwen.outputs = [{name = "logits", stride = 48 : i64, width = 40 : i64}]
 // A row of the embedding is 36 bytes of its panel and 64 floats; weights have their bias; a row of the cache is f16.
 // FACTS-SAME: qwen.work = [{kind = "embedding", token_bytes = 292 : i64}, {kind = "rope_table", token_bytes = 128 : i64, weight_bytes = 64 : i64}, {kind = "rms_norm", token_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "linear", macs = 8192 : i64, token_bytes = 588 : i64, weight_bytes = 5120 : i64}, {kind = "append", token_bytes = 512 : i64, weight_bytes = 128 : i64}, {kind = "attention", position_bytes = 128 : i64, position_macs = 128 : i64, token_bytes = 640 : i64, weight_bytes = 128 : i64}, {kind = "quantize"
-// FACTS-SAME: {kind = "rms_norm", token_bytes = 332 : i64, wanted_rows = true, weight_bytes = 256 : i64}, {kind = "lm_head", macs = 2560 : i64, token_bytes = 236 : i64, wanted_rows = true, weight_bytes = 1728 : i64}, {kind = "count"}]
+// FACTS-SAME: {kind = "rms_norm", token_bytes = 332 : i64, wanted_tokens = true, weight_bytes = 256 : i64}, {kind = "lm_head", macs = 2560 : i64, token_bytes = 236 : i64, wanted_tokens = true, weight_bytes = 1728 : i64}, {kind = "count"}]
 
 module attributes {qwen.kv_format = #qwen.kv_format<f16>} {
 qwen.weight @w : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
@@ -83,7 +83,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: call @swiglu.swiglu_q8_avx512
   %s = qwen.swiglu %gate, %up kernels [#qwen.kernel<swiglu_q8_avx512>] {plan = #qwen.plan<id = 10, barrier = true, buffers = [#qwen.buffer<offset = 4416, stride = 160, scales = 6400, sums = 6464>]>} : tensor<?x160xf32> -> tensor<?x160xi8, #qwen.blocks<128>>
   %y = qwen.linear %s, [@d_w] residual(%h : tensor<?x64xf32>) packed [@down] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 11, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x160xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
-  %rows = qwen.wanted_rows %y : tensor<?x64xf32>
+  %rows = qwen.wanted_tokens %y : tensor<?x64xf32>
   // Hidden rows, and the norm of the output rows and their logits.
   // CHECK: call @qwenDriverBarrier
   // CHECK: qwen.struct {in = 1024, {{.*}}, op = 12}
@@ -140,7 +140,7 @@ func.func @again(%x: tensor<?x64xf32> {qwen.name = "rows", qwen.place = #qwen.bu
 // CHECK: func.func private @attention.norm_rope_avx512(
 // CHECK: qwen.struct {kvHeads = 1, groupQueries = 2, headDim = 32, half = 16, elementBytes = 2, cache = 0, pageBytes = 8192, scale = 0.176776692 : f32, blockTokens = {{[0-9]+}}, scratch = memref<{{[0-9]+}}xf32>, rope = none, normRope = #qwen.kernel<norm_rope_avx512>, headNorm = none, scores = #qwen.kernel<attention_scores_f16_avx512>, values = #qwen.kernel<attention_values_f16_avx512>, softmax = #qwen.kernel<softmax_page_avx512>, merge = #qwen.kernel<merge_page_avx512>, finish = #qwen.kernel<finish_attention_avx512>}
 // CHECK: call @qwenDriverAttention(
-// The norm of hidden rows tests them with the kernel of the logits.
+// The norm of hidden values tests them with the kernel of the logits.
 // CHECK: func.func private @hidden_rows.rms_norm_f32_avx512(
 // CHECK: qwen.struct {norm = #qwen.kernel<rms_norm_f32_avx512>, check = #qwen.kernel<check_finite_avx512>}
 // CHECK: call @qwenDriverHiddenRows(

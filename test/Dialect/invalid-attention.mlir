@@ -25,7 +25,7 @@ func.func @f(%p: tensor<?xi32>) {
 // -----
 
 func.func @f(%x: tensor<?x64xf32>, %c: tensor<?x24xf32>) {
-  // expected-error@+1 {{row is 64 when a multiple of 48 is needed}}
+  // expected-error@+1 {{width is 64 when a multiple of 48 is needed}}
   %y = qwen.rope %x, %c, %c : tensor<?x64xf32>, tensor<?x24xf32>
   return
 }
@@ -39,7 +39,7 @@ func.func @f(%x: tensor<?x64xf32>, %c: tensor<?x24xf32>) {
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
-  // expected-error@+1 {{row is 64 when a multiple of 3 is needed}}
+  // expected-error@+1 {{width is 64 when a multiple of 3 is needed}}
   qwen.append %k, %k layer 0 kv_heads 3 : tensor<?x64xf32>
   return
 }
@@ -151,7 +151,7 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{row is 64 when a multiple of 3 is needed}}
+  // expected-error@+1 {{width is 64 when a multiple of 3 is needed}}
   %a = qwen.attention %q layer 0 heads 3 kv_heads 1 : tensor<?x64xf32>
   return
 }
@@ -250,7 +250,7 @@ func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %
 // -----
 
 func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
-  // expected-error@+1 {{row is 64 when a multiple of 24 is needed}}
+  // expected-error@+1 {{width is 64 when a multiple of 24 is needed}}
   %y = qwen.rope %x, %c, %c heads 24 : tensor<?x64xf32>, tensor<?x8xf32>
   return
 }

@@ -120,27 +120,27 @@ func.func private @f() attributes {qwen.ops = [1]}
 // -----
 
 //===----------------------------------------------------------------------===//
-// Types of rows
+// Types of activations
 //===----------------------------------------------------------------------===//
 
 func.func @f(%x: tensor<?x?xf32>) {
-  // expected-error@+1 {{operand #0 must be rows of f32, tensor<?xNxf32>}}
-  %y = qwen.wanted_rows %x : tensor<?x?xf32>
+  // expected-error@+1 {{operand #0 must be activations in f32, tensor<?xNxf32>}}
+  %y = qwen.wanted_tokens %x : tensor<?x?xf32>
   return
 }
 
 // -----
 
 func.func @f(%x: tensor<4x64xf32>) {
-  // expected-error@+1 {{operand #0 must be rows of f32, tensor<?xNxf32>}}
-  %y = qwen.wanted_rows %x : tensor<4x64xf32>
+  // expected-error@+1 {{operand #0 must be activations in f32, tensor<?xNxf32>}}
+  %y = qwen.wanted_tokens %x : tensor<4x64xf32>
   return
 }
 
 // -----
 
 func.func @f(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{result #0 must be rows in blocks, tensor<?xNxi8, #qwen.blocks<128>>}}
+  // expected-error@+1 {{result #0 must be activations in blocks, tensor<?xNxi8, #qwen.blocks<128>>}}
   %y = qwen.quantize %x : tensor<?x64xf32> -> tensor<?x64xi8>
   return
 }
@@ -376,7 +376,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{row is 64 when a multiple of 48 is needed}}
+  // expected-error@+1 {{width is 64 when a multiple of 48 is needed}}
   %y = qwen.rms_norm %x, @v eps 1.0e-06 heads 48 : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
@@ -385,7 +385,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{quantizes normed heads when only normed rows can be quantized}}
+  // expected-error@+1 {{quantizes normed heads when only normed tokens can be quantized}}
   %y = qwen.rms_norm %x, @v eps 1.0e-06 heads 64 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   return
 }
@@ -570,7 +570,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 // -----
 
 func.func @f(%x: tensor<?x48xf32>) {
-  // expected-error@+1 {{row is 48 when a multiple of 32 is needed}}
+  // expected-error@+1 {{width is 48 when a multiple of 32 is needed}}
   %y = qwen.hadamard %x : tensor<?x48xf32>
   return
 }
@@ -578,7 +578,7 @@ func.func @f(%x: tensor<?x48xf32>) {
 // -----
 
 func.func @f(%x: tensor<?x48xf32>) {
-  // expected-error@+1 {{width of quantized rows is 48 when a multiple of 32 is needed}}
+  // expected-error@+1 {{width of quantized activations is 48 when a multiple of 32 is needed}}
   %y = qwen.quantize %x : tensor<?x48xf32> -> tensor<?x48xi8, #qwen.blocks<128>>
   return
 }
@@ -727,7 +727,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 // -----
 
 func.func @f(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{has a buffer with scales = -1 and sums = 128 for quantized rows}}
+  // expected-error@+1 {{has a buffer with scales = -1 and sums = 128 for quantized activations}}
   %y = qwen.quantize %x {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 64, sums = 128>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   return
 }
@@ -735,7 +735,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 // -----
 
 func.func @f(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{has a buffer with scales = 64 and sums = -1 for quantized rows}}
+  // expected-error@+1 {{has a buffer with scales = 64 and sums = -1 for quantized activations}}
   %y = qwen.quantize %x {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 64, scales = 64>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   return
 }
@@ -743,7 +743,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 // -----
 
 func.func @f(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{has a buffer with scales = 64 and sums = -1 for f32 rows}}
+  // expected-error@+1 {{has a buffer with scales = 64 and sums = -1 for f32 activations}}
   %y = qwen.swiglu %x, %x {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 64, scales = 64>]>} : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
@@ -831,8 +831,8 @@ qwen.weight @w : tensor<64xbf16> from #qwen.ones
 
 qwen.weight @r : tensor<65xf32> from #qwen.rotation<64>
 func.func @turn_view(%x: tensor<?x64xf32>) {
-  %w = qwen.wanted_rows %x : tensor<?x64xf32>
-  // expected-error@+1 {{gathers no wanted rows; a norm does}}
+  %w = qwen.wanted_tokens %x : tensor<?x64xf32>
+  // expected-error@+1 {{gathers no wanted tokens; a norm does}}
   %y = qwen.turn %w, @r : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }

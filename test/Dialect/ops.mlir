@@ -70,8 +70,8 @@ qwen.packed @norm.packed [@norm] : tensor<64xf32> at 9216
 qwen.packed @qk [@q, @k] : tensor<96x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 9472
 qwen.packed @qk.bias [@q.bias, @k.bias] : tensor<96xf32> at 12928
 
-// CHECK-LABEL: func.func @rows
-func.func @rows(%ids: tensor<?xi32>, %r: tensor<?x64xf32>) {
+// CHECK-LABEL: func.func @activations
+func.func @activations(%ids: tensor<?xi32>, %r: tensor<?x64xf32>) {
   // CHECK: %[[X:.*]] = qwen.embedding %{{.*}}, @embed : tensor<?xi32> -> tensor<?x64xf32>
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
   // CHECK: qwen.embedding %{{.*}}, @embed packed [@embed.packed] kernels [#qwen.kernel<embed_q4_0_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 64>]>} :
@@ -196,8 +196,8 @@ func.func @struct() {
 
 // CHECK-LABEL: func.func @output
 func.func @output(%x: tensor<?x64xf32>, %xq: tensor<?x64xi8, #qwen.blocks<128>>) {
-  // CHECK: %[[LAST:.*]] = qwen.wanted_rows %{{.*}} : tensor<?x64xf32>
-  %last = qwen.wanted_rows %x : tensor<?x64xf32>
+  // CHECK: %[[LAST:.*]] = qwen.wanted_tokens %{{.*}} : tensor<?x64xf32>
+  %last = qwen.wanted_tokens %x : tensor<?x64xf32>
   // CHECK: qwen.lm_head %[[LAST]], @embed : tensor<?x64xf32> -> tensor<?x256xf32>
   %l0 = qwen.lm_head %last, @embed : tensor<?x64xf32> -> tensor<?x256xf32>
   // CHECK: qwen.lm_head %{{.*}}, @embed packed [@embed.packed]

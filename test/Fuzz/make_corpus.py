@@ -224,7 +224,7 @@ def artifacts():
                        {"name": "state", "kind": "fixed", "layer_bytes": 64, "layers": [0]}],
             "inputs": [{"name": "ids"}, {"name": "positions"}], "outputs": [{"name": "logits", "width": 40, "stride": 48}],
             "ops": ["first", "second"],
-            "work": [{"kind": "linear", "macs": 16}, {"kind": "lm_head", "weight_bytes": 64, "wanted_rows": True}],
+            "work": [{"kind": "linear", "macs": 16}, {"kind": "lm_head", "weight_bytes": 64, "wanted_tokens": True}],
             "kernels": [[[0], []]]}],
         "tensors": [{"name": "w", "shape": [4, 4], "format": "f32", "offset": 0, "bytes": 64,
                      "segments": [{"name": "v", "outputs": 4}]}],

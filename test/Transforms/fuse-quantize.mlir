@@ -47,7 +47,7 @@ func.func @only_transformed(%x: tensor<?x64xf32>) -> (tensor<?x64xi8, #qwen.bloc
   return %q, %n, %p : tensor<?x64xi8, #qwen.blocks<128>>, tensor<?x64xf32>, tensor<?x64xi8, #qwen.blocks<128>>
 }
 
-// Somebody needs the f32 rows.
+// Somebody needs the f32 activations.
 // CHECK-LABEL: func.func @another_user
 // CHECK: qwen.rms_norm
 // CHECK-NEXT: qwen.quantize
@@ -68,11 +68,11 @@ func.func @heads(%x: tensor<?x128xf32>) -> tensor<?x128xi8, #qwen.blocks<128>> {
 }
 
 // CHECK-LABEL: func.func @other_ops
-// CHECK: qwen.wanted_rows
+// CHECK: qwen.wanted_tokens
 // CHECK-NEXT: qwen.quantize
 // CHECK-NEXT: qwen.quantize
 func.func @other_ops(%x: tensor<?x64xf32>) -> (tensor<?x64xi8, #qwen.blocks<128>>, tensor<?x64xi8, #qwen.blocks<128>>) {
-  %r = qwen.wanted_rows %x : tensor<?x64xf32>
+  %r = qwen.wanted_tokens %x : tensor<?x64xf32>
   %q = qwen.quantize %r : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   %p = qwen.quantize %x : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   return %q, %p : tensor<?x64xi8, #qwen.blocks<128>>, tensor<?x64xi8, #qwen.blocks<128>>

@@ -52,7 +52,7 @@
 // CHECK-NEXT: %[[GU:.*]]:2 = qwen.linear %[[M]], [@l0.gate.weight, @l0.up.weight] packed {{.*}}barrier = true
 // CHECK-NEXT: %[[S:.*]] = qwen.swiglu %[[GU]]#0, %[[GU]]#1 {{.*}}barrier = true{{.*}} -> tensor<?x160xi8, #qwen.blocks<128>>
 // CHECK-NEXT: %[[Y:.*]] = qwen.linear %[[S]], [@l0.down.weight] residual(%[[H]] : {{.*}}barrier = true
-// CHECK-NEXT: %[[R:.*]] = qwen.wanted_rows %[[Y]]
+// CHECK-NEXT: %[[R:.*]] = qwen.wanted_tokens %[[Y]]
 // CHECK-NEXT: %[[F:.*]] = qwen.rms_norm %[[R]], {{.*}}#qwen.kernel<rms_norm_f32_avx2>]{{.*}}barrier = true
 // CHECK-NEXT: %[[L:.*]] = qwen.lm_head %[[F]], @embed packed [@embed.packed] {{.*}}barrier = true
 // CHECK-NEXT: return %[[L]]
@@ -94,7 +94,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   %s = qwen.swiglu %g, %u : tensor<?x160xf32> -> tensor<?x160xf32>
   %d = qwen.linear %s, [@l0.down.weight] : tensor<?x160xf32> -> tensor<?x64xf32>
   %y = qwen.add %h, %d : tensor<?x64xf32>
-  %r = qwen.wanted_rows %y : tensor<?x64xf32>
+  %r = qwen.wanted_tokens %y : tensor<?x64xf32>
   %f = qwen.rms_norm %r, @norm.weight eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
   %logits = qwen.lm_head %f, @embed : tensor<?x64xf32> -> tensor<?x256xf32>
   return %logits : tensor<?x256xf32>
@@ -113,7 +113,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
 // CHECK-NEXT: qwen.append %[[QKV]]#1, %[[QKV]]#2 rope(%[[COS]], %[[SIN]] : {{.*}}) layer 0 kv_heads 2 norm @l0.k_norm.weight eps {{.*}} packed [@l0.k_norm.weight.packed] {{.*}}#qwen.kernel<append_k_f32_neon>
 // CHECK-NEXT: %[[A:.*]] = qwen.attention %[[QKV]]#0 rope(%[[COS]], %[[SIN]] : {{.*}} norm @l0.q_norm.weight eps {{.*}} packed [@l0.q_norm.weight.packed]
 // CHECK-NEXT: %[[H:.*]] = qwen.linear %[[A]], [@l0.o.weight] residual(%[[X]] :
-// CHECK-NEXT: %[[R:.*]] = qwen.wanted_rows %[[H]]
+// CHECK-NEXT: %[[R:.*]] = qwen.wanted_tokens %[[H]]
 // CHECK-NEXT: %[[F:.*]] = qwen.rms_norm %[[R]], {{.*}} -> tensor<?x64xf32>
 // CHECK-NEXT: qwen.lm_head %[[F]], @head packed [@head.packed]
 module attributes {qwen.target_features = #qwen.features<neon, dotprod>} {
@@ -143,7 +143,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   %a = qwen.attention %q2 layer 0 heads 4 kv_heads 2 : tensor<?x128xf32>
   %o = qwen.linear %a, [@l0.o.weight] : tensor<?x128xf32> -> tensor<?x64xf32>
   %h = qwen.add %x, %o : tensor<?x64xf32>
-  %r = qwen.wanted_rows %h : tensor<?x64xf32>
+  %r = qwen.wanted_tokens %h : tensor<?x64xf32>
   %f = qwen.rms_norm %r, @norm.weight eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
   %logits = qwen.lm_head %f, @head : tensor<?x64xf32> -> tensor<?x256xf32>
   return %logits : tensor<?x256xf32>

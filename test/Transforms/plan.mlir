@@ -5,7 +5,7 @@
 // RUN: qwen-opt %t/invalid.mlir --qwen-plan -split-input-file -verify-diagnostics
 
 //--- layer.mlir
-// One layer, 8 tokens and 2 output rows at most.
+// One layer, 8 tokens and 2 wanted ones at most.
 module {
 qwen.weight @embed : tensor<250x64xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<64xbf16> from #qwen.source<"m">
@@ -19,7 +19,7 @@ qwen.weight @rope.frequencies : tensor<8xf32> from #qwen.frequencies<theta = 1.0
 // CHECK-SAME: qwen.arena_bytes = 9856 : i64
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x250xf32> attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64} {
   // Rows of 64: 2048 bytes for 8 tokens. Independent ops share a phase, and
-  // rows are read by the thread that wrote them.
+  // tokens are read by the thread that wrote them.
   // CHECK: qwen.embedding {{.*}}plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 64>]>
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
   // Strides are padded to 16.
@@ -28,7 +28,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // 512 bytes of values, 32 of scales, padded to 64, and 64 of sums.
   // CHECK: qwen.rms_norm {{.*}}plan = #qwen.plan<id = 2, barrier = false, buffers = [<offset = 3072, stride = 64, scales = 3584, sums = 3648>]>
   %n = qwen.rms_norm %x, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
-  // A product reads rows of all threads. Its results are ranges of columns.
+  // A product reads tokens of all threads. Its results are ranges of columns.
   // CHECK: qwen.linear {{.*}}plan = #qwen.plan<id = 3, barrier = true, buffers = [<offset = 3712, stride = 128>, <offset = 3968, stride = 128>, <offset = 4096, stride = 128>]>
   %q, %k, %v = qwen.linear %n, [@q, @k, @k] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32>
   // CHECK: qwen.append {{.*}}plan = #qwen.plan<id = 4, barrier = true>
@@ -42,10 +42,10 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // Over its residual.
   // CHECK: qwen.linear {{.*}}plan = #qwen.plan<id = 7, barrier = true, buffers = [<offset = 0, stride = 64>]>
   %h = qwen.linear %aq, [@d] residual(%x : tensor<?x64xf32>) : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
-  // CHECK: qwen.wanted_rows
+  // CHECK: qwen.wanted_tokens
   // CHECK-NOT: plan
-  %r = qwen.wanted_rows %h : tensor<?x64xf32>
-  // Two rows are 128 bytes of values.
+  %r = qwen.wanted_tokens %h : tensor<?x64xf32>
+  // Two tokens are 128 bytes of values.
   // CHECK: qwen.rms_norm {{.*}}plan = #qwen.plan<id = 8, barrier = true, buffers = [<offset = 2048, stride = 64, scales = 2176, sums = 2240>]>
   %m = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // CHECK: qwen.lm_head {{.*}}plan = #qwen.plan<id = 9, barrier = true, buffers = [<offset = -1, stride = 256>]>
@@ -55,7 +55,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
 }
 
 //--- rules.mlir
-// A thread reads the rows that it wrote; independent ops need no barrier; what
+// A thread reads the tokens that it wrote; independent ops need no barrier; what
 // dies in a phase is not overwritten in it; what is returned never is.
 module {
 qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
@@ -103,8 +103,8 @@ func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) 
   // With the stride of its residual.
   // CHECK: qwen.linear {{.*}}id = 7, barrier = true, buffers = [<offset = 512, stride = 64>]
   %one = qwen.linear %itself, [@w] residual(%several#1 : tensor<?x32xf32>) : tensor<?x32xf32> -> tensor<?x32xf32>
-  // CHECK: qwen.wanted_rows
-  %r = qwen.wanted_rows %one : tensor<?x32xf32>
+  // CHECK: qwen.wanted_tokens
+  %r = qwen.wanted_tokens %one : tensor<?x32xf32>
   // CHECK: qwen.linear {{.*}}id = 8, barrier = true, buffers = [<offset = 256, stride = 64>]
   %view = qwen.linear %r, [@w] residual(%r : tensor<?x32xf32>) : tensor<?x32xf32> -> tensor<?x32xf32>
   return %same_phase, %view : tensor<?x32xf32>, tensor<?x32xf32>
@@ -138,14 +138,14 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> (tensor<?x
 
 // -----
 
-// Gathered rows are another thread's, though both ops work on rows.
+// Gathered tokens are another thread's, though both ops work on tokens.
 module {
 qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
 // CHECK-LABEL: func.func @forward
 func.func @forward(%ids: tensor<?xi32>) -> tensor<?x16xf32> attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x16xf32>
-  %r = qwen.wanted_rows %x : tensor<?x16xf32>
+  %r = qwen.wanted_tokens %x : tensor<?x16xf32>
   // CHECK: qwen.rms_norm {{.*}}id = 1, barrier = true,
   %y = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x16xf32> -> tensor<?x16xf32>
   return %y : tensor<?x16xf32>
@@ -155,7 +155,7 @@ func.func @forward(%ids: tensor<?xi32>) -> tensor<?x16xf32> attributes {qwen.max
 // -----
 
 // Integers in the arena are those of a call, not of a token. The op that reads
-// its number of units there waits for it. Lives end as those of rows do.
+// its number of units there waits for it. Lives end as those of activations do.
 module {
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: qwen.arena_bytes = 384 : i64
@@ -171,7 +171,7 @@ func.func @forward(%ids: tensor<?xi32>) -> tensor<4xi32> attributes {qwen.max_to
 }
 
 //--- programs.mlir
-// Rows of another program stay where they lie, to the end; rows of the caller
+// Activations of another program stay where they lie, to the end; those of the caller
 // have a buffer until they are read.
 qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
@@ -228,7 +228,7 @@ func.func @second() attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 9 : i
 // -----
 
 module {
-// expected-error@+1 {{argument 0 of program @forward is no rows of f32 with a qwen.name}}
+// expected-error@+1 {{argument 0 of program @forward is no activations in f32 with a qwen.name}}
 func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
   %s = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
   return
@@ -266,8 +266,8 @@ func.func @second(%x: tensor<?x64xf32> {qwen.name = "s", qwen.from = @forward}) 
 
 // -----
 
-// expected-error@+1 {{result 0 of program @forward has a name when only rows of f32 of all tokens that an op computes can have one}}
+// expected-error@+1 {{result 0 of program @forward has a name when only activations in f32 of all tokens that an op computes can have one}}
 func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}) -> (tensor<?x64xf32> {qwen.name = "s"}) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
-  %r = qwen.wanted_rows %x : tensor<?x64xf32>
+  %r = qwen.wanted_tokens %x : tensor<?x64xf32>
   return %r : tensor<?x64xf32>
 }

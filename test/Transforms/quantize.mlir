@@ -58,7 +58,7 @@ qwen.weight @norm : tensor<64xbf16> from #qwen.source<"m">
 func.func @forward(%ids: tensor<?xi32>) -> tensor<?x256xf32> {
   // Q4: %[[X:.*]] = qwen.embedding
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
-  // Once for both products, where the rows are made; others read f32.
+  // Once for both products, where the activations are made; others read f32.
   // Q4-NEXT: %[[XQ:.*]] = qwen.quantize %[[X]] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // Q4-NEXT: qwen.linear %[[XQ]], [@q] :
   // Q4-NEXT: %[[N:.*]] = qwen.rms_norm %[[X]],

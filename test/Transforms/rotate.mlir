@@ -49,13 +49,13 @@ qwen.weight @frequencies : tensor<24xf32> from #qwen.frequencies<theta = 1.0e+06
 // CHECK-NEXT: qwen.linear %[[D]], [@down]
 // CHECK: %[[Y:.*]] = qwen.add %[[H]],
 // CHECK-NEXT: %[[B:.*]] = qwen.turn %[[Y]] back, @rotation.values : tensor<?x96xf32> -> tensor<?x96xf32>
-// CHECK-NEXT: %[[W:.*]] = qwen.wanted_rows %[[B]]
+// CHECK-NEXT: %[[W:.*]] = qwen.wanted_tokens %[[B]]
 // CHECK-NEXT: %[[L:.*]] = qwen.rms_norm %[[W]], @last eps
 // CHECK-NEXT: %[[T:.*]] = qwen.turn %[[L]], @rotation.values : tensor<?x96xf32> -> tensor<?x96xf32>
 // CHECK-NEXT: qwen.lm_head %[[T]], @embed
-// Turning back, the norm gathers rows, which the second turn takes from the same thread.
+// Turning back, the norm gathers tokens, which the second turn takes from the same thread.
 // PLANNED: %[[B:.*]] = qwen.turn %{{.*}} back, @rotation.values {{.*}}barrier = true{{.*}} -> tensor<?x96xf32>
-// PLANNED-NEXT: %[[W:.*]] = qwen.wanted_rows %[[B]]
+// PLANNED-NEXT: %[[W:.*]] = qwen.wanted_tokens %[[B]]
 // PLANNED-NEXT: %[[L:.*]] = qwen.rms_norm %[[W]], @last {{.*}}barrier = true{{.*}} -> tensor<?x96xf32>
 // PLANNED-NEXT: %[[T:.*]] = qwen.turn %[[L]], @rotation.values {{.*}}barrier = false{{.*}} -> tensor<?x96xi8, #qwen.blocks<128>>
 // PLANNED-NEXT: qwen.lm_head %[[T]], @embed {{.*}}barrier = true
@@ -95,7 +95,7 @@ func.func @tied(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x64xf
   %s = qwen.swiglu %g, %u : tensor<?x128xf32> -> tensor<?x128xf32>
   %d = qwen.linear %s, [@down] : tensor<?x128xf32> -> tensor<?x96xf32>
   %y = qwen.add %h, %d : tensor<?x96xf32>
-  %w = qwen.wanted_rows %y : tensor<?x96xf32>
+  %w = qwen.wanted_tokens %y : tensor<?x96xf32>
   %l = qwen.rms_norm %w, @last eps 1.0e-06 : tensor<?x96xf32> -> tensor<?x96xf32>
   %logits = qwen.lm_head %l, @embed : tensor<?x96xf32> -> tensor<?x64xf32>
   return %logits : tensor<?x64xf32>
@@ -126,7 +126,7 @@ func.func @gated(%ids: tensor<?xi32>) -> (tensor<?x40xf32>, tensor<?x4xf32>) {
   %g = qwen.gate %c, %v : tensor<?x32xf32> -> tensor<?x32xf32>
   %o = qwen.linear %g, [@o] : tensor<?x32xf32> -> tensor<?x64xf32>
   %y = qwen.add %o, %x : tensor<?x64xf32>
-  %w = qwen.wanted_rows %y : tensor<?x64xf32>
+  %w = qwen.wanted_tokens %y : tensor<?x64xf32>
   // The norm is also that before the head: it stays.
   // CHECK: qwen.rms_norm %{{.*}}, @n eps
   %l = qwen.rms_norm %w, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -150,7 +150,7 @@ func.func @no_product(%ids: tensor<?xi32>) -> tensor<?x64xf32> {
 qwen.weight @embed : tensor<40x64xf32> from #qwen.source<"embed">
 func.func @another_op(%ids: tensor<?xi32>) -> tensor<?x64xf32> {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
-  // expected-error@+1 {{reads the residual stream, which only norms over it, additions and qwen.wanted_rows can when it is turned}}
+  // expected-error@+1 {{reads the residual stream, which only norms over it, additions and qwen.wanted_tokens can when it is turned}}
   %n = qwen.gate %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
   return %n : tensor<?x64xf32>
 }
@@ -179,8 +179,8 @@ func.func @two_folds(%ids: tensor<?xi32>) -> tensor<?x64xf32> {
 
 // -----
 
-// expected-error@+2 {{program @rows takes 'tensor<?x64xf32>' when only ids and positions can be the arguments of a program that is rotated}}
+// expected-error@+2 {{program @activations takes 'tensor<?x64xf32>' when only ids and positions can be the arguments of a program that is rotated}}
 qwen.weight @embed : tensor<64x64xf32> from #qwen.source<"embed">
-func.func @rows(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {
+func.func @activations(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {
   return %x : tensor<?x64xf32>
 }

@@ -63,7 +63,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   %s = qwen.swiglu %a, %b : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // A72: qwen.swiglu {{.*}}kernels [#qwen.kernel<swiglu_f32_neon>]
   %t = qwen.swiglu %a, %b : tensor<?x64xf32> -> tensor<?x64xf32>
-  %r = qwen.wanted_rows %t : tensor<?x64xf32>
+  %r = qwen.wanted_tokens %t : tensor<?x64xf32>
   // A72: qwen.rms_norm {{.*}}kernels [#qwen.kernel<rms_norm_f32_neon>, #qwen.kernel<rms_norm_f32_neon>]
   %l = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
   // A72: qwen.lm_head {{.*}}kernels [#qwen.kernel<linear_f32_1x16_neon>, #qwen.kernel<linear_f32_4x16_neon>, #qwen.kernel<check_finite_neon>

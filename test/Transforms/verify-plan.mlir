@@ -9,7 +9,7 @@
 // RUN: qwen-opt %t/invalid-plans.mlir --qwen-verify-plan -split-input-file -verify-diagnostics
 // DEFINE: %{edit} = sed -e '$a// -----' -e
 
-// The barrier before a product, before the norm of gathered rows, before an op
+// The barrier before a product, before the norm of gathered tokens, before an op
 // that reads its number of units, between append and attention, and between
 // attention and append.
 // RUN: %{edit} 's/id = 3, barrier = true/id = 3, barrier = false/' %t/planned.mlir >> %t/edits.mlir
@@ -69,8 +69,8 @@
 // RUN: %{edit} 's/<offset = 3712, stride = 128>/<offset = 3712, stride = 127>/' %t/planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.linear' op stride is 127 when 128 or more is needed for whole panels
 
-// An argument at another place than the one where its rows lie; an op that
-// writes over such rows in a later phase; one that writes over the caller's rows
+// An argument at another place than the one where its activations lie; an op that
+// writes over such activations in a later phase; one that writes over the caller's
 // as it reads them.
 // RUN: %{edit} 's/qwen.place = #qwen.buffer<offset = 128/qwen.place = #qwen.buffer<offset = 64/' %t/programs-planned.mlir >> %t/edits.mlir
 // CHECK: error: argument 0 of program @second lies at #qwen.buffer<offset = 64, stride = 16> when the other program leaves it at #qwen.buffer<offset = 128, stride = 16>
@@ -82,7 +82,7 @@
 
 // An op after lm_head, and a program that was not planned.
 // RUN: %{edit} '/qwen.rope_table/h;/qwen.lm_head/{G;s/%%cos, %%sin = qwen/%%c, %%s = qwen/}' %t/planned.mlir >> %t/edits.mlir
-// CHECK: error: 'qwen.rope_table' op follows 'qwen.lm_head', whose barrier is skipped where hidden rows are wanted
+// CHECK: error: 'qwen.rope_table' op follows 'qwen.lm_head', whose barrier is skipped where hidden values are wanted
 // CHECK: note: this must be the last op
 // RUN: %{edit} 's/qwen.arena_bytes = 9856 : i64, //' %t/planned.mlir >> %t/edits.mlir
 // CHECK: error: program @forward has no qwen.arena_bytes; run qwen-plan first
@@ -110,13 +110,13 @@ func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, 
 
 // -----
 
-// Shares of output rows are other rows than shares of tokens.
+// Shares of wanted tokens are other tokens than shares of all.
 module {
 qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
 func.func @forward(%ids: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
-  %r = qwen.wanted_rows %x : tensor<?x16xf32>
+  %r = qwen.wanted_tokens %x : tensor<?x16xf32>
   // expected-note@+1 {{written here}}
   %y = qwen.rms_norm %r, @n eps 1.0e-06 {plan = #qwen.plan<id = 1, barrier = true, buffers = [<offset = 512, stride = 16>]>} : tensor<?x16xf32> -> tensor<?x16xf32>
   // expected-error@+1 {{reads the result of 'qwen.rms_norm', which other threads write in phase 1, too}}
@@ -127,17 +127,17 @@ func.func @forward(%ids: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, q
 
 // -----
 
-// Output rows of output rows: both norms have equally many rows, but a gathered
+// Wanted tokens of wanted tokens: both norms have equally many, but a gathered
 // row is another thread's.
 module {
 qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
 func.func @forward(%ids: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
-  %r = qwen.wanted_rows %x : tensor<?x16xf32>
+  %r = qwen.wanted_tokens %x : tensor<?x16xf32>
   // expected-note@+1 {{written here}}
   %y = qwen.rms_norm %r, @n eps 1.0e-06 {plan = #qwen.plan<id = 1, barrier = true, buffers = [<offset = 512, stride = 16>]>} : tensor<?x16xf32> -> tensor<?x16xf32>
-  %s = qwen.wanted_rows %y : tensor<?x16xf32>
+  %s = qwen.wanted_tokens %y : tensor<?x16xf32>
   // expected-error@+1 {{reads the result of 'qwen.rms_norm', which other threads write in phase 1, too}}
   %z = qwen.rms_norm %s, @n eps 1.0e-06 {plan = #qwen.plan<id = 2, barrier = false, buffers = [<offset = 1024, stride = 16>]>} : tensor<?x16xf32> -> tensor<?x16xf32>
   return
@@ -164,14 +164,14 @@ func.func @forward(%ids: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, q
 
 // -----
 
-// A product over its residual, which has fewer rows.
+// A product over its residual, which has fewer tokens.
 module {
 qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
 qwen.weight @w : tensor<32x32xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<32xbf16> from #qwen.source<"m">
 func.func @forward(%ids: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
-  %r = qwen.wanted_rows %x : tensor<?x32xf32>
+  %r = qwen.wanted_tokens %x : tensor<?x32xf32>
   // expected-note@+1 {{alive from phase 1 to 2}}
   %y = qwen.rms_norm %r, @n eps 1.0e-06 {plan = #qwen.plan<id = 1, barrier = true, buffers = [<offset = 1024, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
   // expected-error@+1 {{buffer [1024, 2048) overlaps [1024, 1280) of 'qwen.rms_norm' and both are alive in phase 2}}

@@ -127,7 +127,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<q4_0>
 func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{'qwen.linear' op reads f32 rows when weight @w is q4_0; run qwen-quantize first}}
+  // expected-error@+1 {{'qwen.linear' op reads f32 activations when weight @w is q4_0; run qwen-quantize first}}
   %y = qwen.linear %x, [@w] : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
@@ -136,7 +136,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @forward(%x: tensor<?x64xi8, #qwen.blocks<128>>) {
-  // expected-error@+1 {{'qwen.lm_head' op reads quantized rows when weight @w is f32; run qwen-quantize first}}
+  // expected-error@+1 {{'qwen.lm_head' op reads quantized activations when weight @w is f32; run qwen-quantize first}}
   %y = qwen.lm_head %x, @w : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   return
 }

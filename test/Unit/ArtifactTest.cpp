@@ -58,10 +58,10 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   EXPECT_EQ(forward.work[0].tokenBytes, 32);
   EXPECT_EQ(forward.work[0].macs, 16);
   EXPECT_EQ(forward.work[0].positionMacs, 0);
-  EXPECT_FALSE(forward.work[0].wantedRows);
+  EXPECT_FALSE(forward.work[0].wantedTokens);
   EXPECT_EQ(forward.work[1].positionBytes, 8);
   EXPECT_EQ(forward.work[1].positionMacs, 4);
-  EXPECT_TRUE(forward.work[1].wantedRows);
+  EXPECT_TRUE(forward.work[1].wantedTokens);
   ASSERT_EQ(manifest.tensors.size(), 1u);
   EXPECT_EQ(manifest.tensors[0].shape, (std::vector<int64_t>{4, 4}));
   EXPECT_EQ(manifest.weightFormats(), "f32");

@@ -433,7 +433,7 @@ void checkCall(const ReferenceModel &reference, DriverModel &model,
   context.rows = std::ssize(wanted);
   context.hiddenRows = std::ssize(hidden);
   wanted.insert(wanted.end(), hidden.begin(), hidden.end());
-  context.wantedRows = wanted.data();
+  context.wantedTokens = wanted.data();
   Values result(static_cast<size_t>(context.rows * model.resultStride()));
   Values hiddenResult(static_cast<size_t>(context.hiddenRows * model.hidden()));
   context.result = result.data();

@@ -116,7 +116,7 @@ TEST(Turn, TurnsTokensOrRowsAndBack) {
   DriverCall call(equalShares(3), tokens, 8);
   call.context.arena = arena.at<uint8_t>(0);
   call.context.weights = image.at<uint8_t>(0);
-  call.context.wantedRows = wanted;
+  call.context.wantedTokens = wanted;
   call.context.rows = kRows;
   const auto argumentsOf = [&](int64_t from, BlockRows to, bool isBack,
                                bool isWanted) {

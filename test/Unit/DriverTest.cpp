@@ -375,7 +375,7 @@ TEST(Product, LmHeadFlagsTheTokenOfItsRow) {
   DriverCall call(equalShares(4), 7, 6);
   call.context.arena = arena.at<uint8_t>(0);
   call.context.weights = image.at<uint8_t>(0);
-  call.context.wantedRows = wanted;
+  call.context.wantedTokens = wanted;
   call.context.rows = std::size(wanted);
   call.context.result = result.data();
   const DriverTile<LinearF32Fn> tile = {

@@ -169,8 +169,8 @@ TEST(GraphBuilder, BuildsQwen2) {
           "linear layers.0.mlp.down_proj(layers.0.mlp.act_fn)",
           "add layers.0.mlp.residual(layers.0.self_attn.residual, "
           "layers.0.mlp.down_proj)",
-          "wanted_rows wanted_rows(layers.0.mlp.residual)",
-          "rms_norm norm(wanted_rows)",
+          "wanted_tokens wanted_tokens(layers.0.mlp.residual)",
+          "rms_norm norm(wanted_tokens)",
           "lm_head lm_head(norm)",
           "return return(lm_head)"}));
   EXPECT_TRUE(model.unusedTensors.empty());

@@ -71,7 +71,7 @@ void hashForwardOf(const Context *context, int32_t thread, int32_t) {
       slot(t, position) = {id, hash};
       if (id == kNotFiniteId)
         context->flags[t] = 1;
-      if (row < context->rows && context->wantedRows[row] == t) {
+      if (row < context->rows && context->wantedTokens[row] == t) {
         for (int32_t i = 0; i < 40; ++i)
           context->result[row * 48 + i] = hashLogit(hash, i);
         ++row;

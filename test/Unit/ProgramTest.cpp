@@ -161,7 +161,7 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
   mlir::ModuleOp module = *model.module;
   const Layers layers(forward);
   // `forward` leaves the normed rows of all tokens, too.
-  auto wanted = *forward.getOps<WantedRowsOp>().begin();
+  auto wanted = *forward.getOps<WantedTokensOp>().begin();
   auto norm = llvm::cast<RmsNormOp>(*wanted->user_begin());
   auto head = *forward.getOps<LmHeadOp>().begin();
   mlir::OpBuilder builder(wanted);

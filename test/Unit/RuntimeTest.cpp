@@ -197,17 +197,17 @@ void fakeForward(const Context *context, int32_t thread, int32_t) {
           static_cast<float>(context->tokenIds[t]);
       if (position == flaggedPosition)
         context->flags[t] = 1;
-      const bool wanted =
-          std::count(context->wantedRows,
-                     context->wantedRows + context->rows + context->hiddenRows,
-                     t) != 0;
+      const bool wanted = std::count(context->wantedTokens,
+                                     context->wantedTokens + context->rows +
+                                         context->hiddenRows,
+                                     t) != 0;
       trace += std::to_string(context->tokenIds[t]) + " " +
                std::to_string(context->sequences[t]) + " " +
                std::to_string(position) + (wanted ? "*" : "") + "\n";
     }
     trace += "|";
     for (int64_t row = 0; row < context->rows + context->hiddenRows; ++row) {
-      const int32_t t = context->wantedRows[row];
+      const int32_t t = context->wantedTokens[row];
       float sum = 0;
       for (int32_t p = 0; p <= context->positions[t]; ++p)
         sum += slot(context, context->sequences[t], p);

@@ -42,7 +42,7 @@ static void countingForward(const Context *context, int32_t thread, int32_t) {
   for (int64_t row = 0; row < context->rows; ++row)
     for (int32_t id = 0; id < 40; ++id)
       context->result[row * 48 + id] =
-          id == context->tokenIds[context->wantedRows[row]] + 1 ? 1.f : 0.f;
+          id == context->tokenIds[context->wantedTokens[row]] + 1 ? 1.f : 0.f;
 }
 
 namespace {

@@ -122,7 +122,7 @@ struct Token {
   const ModelShape &shape() const { return manifest.model; }
   /// Rows of the op's result for each token.
   double rows() const {
-    return work.wantedRows ? 1 / static_cast<double>(step.tokens) : 1;
+    return work.wantedTokens ? 1 / static_cast<double>(step.tokens) : 1;
   }
   double heads() const {
     return static_cast<double>(work.kind == OpKind::Append ? shape().kvHeads
@@ -253,7 +253,7 @@ OpCost qwen::costOf(const Manifest &manifest, const TargetInfo &target,
   const auto place = static_cast<size_t>(&target - manifest.targets.data());
   for (const KernelInfo *kernel :
        kernelsOf(target, forward.kernels[place][op], work,
-                 step.tokens > 1 && !work.wantedRows)) {
+                 step.tokens > 1 && !work.wantedTokens)) {
     cost.kernels.emplace_back(kernel->name);
     if (isLinear(kernel->op))
       add(cycles.ofMac(*kernel), cost.macs);

@@ -47,7 +47,7 @@ struct Context {
   const int32_t *pageTables;
   /// Indices in the call of the tokens whose logits are wanted, [rows], and
   /// then of those whose hidden values are wanted, [hiddenRows].
-  const int32_t *wantedRows;
+  const int32_t *wantedTokens;
   /// First op that saw a value that is not finite, [tokens]; the runtime sets
   /// kNoFlag before the call.
   uint32_t *flags;

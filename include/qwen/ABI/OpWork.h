@@ -42,7 +42,7 @@ struct OpWork {
   /// MACs of a token for each position that it attends to.
   int64_t positionMacs = 0;
   /// Whether the op runs on the wanted tokens only.
-  bool wantedRows = false;
+  bool wantedTokens = false;
 };
 
 /// The most bytes or multiplications of a fact that files may have.
@@ -55,7 +55,7 @@ inline constexpr Fact<OpWork> kWorkFacts[] = {
     {"macs", &OpWork::macs, 0, kMaxWork},
     {"position_bytes", &OpWork::positionBytes, 0, kMaxWork},
     {"position_macs", &OpWork::positionMacs, 0, kMaxWork},
-    {"wanted_rows", &OpWork::wantedRows}};
+    {"wanted_tokens", &OpWork::wantedTokens}};
 
 /// A step of one sequence: `tokens` from position `first` on, run in calls of
 /// at most `callTokens`, with one wanted token.

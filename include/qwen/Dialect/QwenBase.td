@@ -14,7 +14,7 @@ def Qwen_Dialect : Dialect {
   let summary = "Operations of Qwen language models";
   let description = [{
     The dialect has one op for each operation of the model. A value holds the
-    activations of a ragged batch, one row of the tensor for each token. Its
+    activations of a ragged batch; its first dimension counts tokens. The
     type is `tensor<?xNxf32>`, or `tensor<?xNxi8, #qwen.blocks<128>>` for
     activations quantized in blocks (int8 values with a scale for each block and
     a sum for each group of 32 values). Weights are symbols that name a
@@ -176,7 +176,7 @@ def Qwen_TurnedAttr : Qwen_Attr<"Turned", "turned", [DeclareAttrInterfaceMethods
 def Qwen_RotationAttr : Qwen_Attr<"Rotation", "rotation", [DeclareAttrInterfaceMethods<Qwen_SourceInterface>]> {
   let summary = "The signs and the odd part of a rotation";
   let description = [{
-    A source of the vector that `qwen.turn` reads for rows of `size` values
+    A source of the vector that `qwen.turn` reads for tokens of `size` values
     (docs/numerics.md): `size` signs, then a value for each number below the
     greatest odd divisor of `size`.
 

@@ -48,8 +48,8 @@ bool isQuantizedActivations(mlir::Type type);
 /// Whether `type` is tensor<Nxi32>, N likewise: integers that all tokens share.
 bool isIntegers(mlir::Type type);
 
-/// Rows and weights have dimensions up to this, so that no product of two of
-/// them and a few bytes overflows.
+/// Activations and weights have dimensions up to this, so that no product of
+/// two of them and a few bytes overflows.
 inline constexpr int64_t kMaxDimension = int64_t{1} << 28;
 
 /// A model has up to this many layers, as in the manifest.
@@ -103,15 +103,15 @@ inline constexpr char kInputsAttr[] = "qwen.inputs";
 inline constexpr char kOutputsAttr[] = "qwen.outputs";
 
 // Attributes of arguments and results of a program. An argument is ids or
-// positions of the tokens, or a row of f32 for each token. A result is the
-// logits of the wanted tokens, or rows of all tokens, which stay in the arena.
+// positions of the tokens, or their activations in f32. A result is the logits
+// of the wanted tokens, or activations of all tokens, which stay in the arena.
 
-/// The name of rows, a string.
+/// The name of activations, a string.
 inline constexpr char kNameAttr[] = "qwen.name";
-/// Of an argument: the program before that leaves the rows in the arena, as its
-/// result of the same name; a symbol. Without it, the caller gives them.
+/// Of an argument: the program before that leaves it in the arena, as its
+/// result of the same name; a symbol. Without it, the caller gives it.
 inline constexpr char kFromAttr[] = "qwen.from";
-/// Of an argument: the place of its rows, a BufferAttr. qwen-plan sets it.
+/// Of an argument: its place, a BufferAttr. qwen-plan sets it.
 inline constexpr char kPlaceAttr[] = "qwen.place";
 
 /// Name of the first program of a model, which gives its results.
@@ -230,13 +230,13 @@ namespace qwen {
 const KernelInfo *kernelOf(ForwardOp op, KernelOp kind);
 
 /// Whether `op` works on the wanted tokens only: a norm that gathers them, or
-/// an op of their rows behind it.
-bool isOverWantedRows(mlir::Operation *op);
+/// an op behind it.
+bool isOverWantedTokens(mlir::Operation *op);
 
 /// The number of values of a token in `activations`, or of integers.
 int64_t widthOf(mlir::Value activations);
 
-/// Where a planned value lies, or null. qwen.wanted_rows is a view of its
+/// Where a planned value lies, or null. qwen.wanted_tokens is a view of its
 /// input.
 BufferAttr bufferOf(mlir::Value value);
 

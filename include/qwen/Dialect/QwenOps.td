@@ -15,14 +15,14 @@ include "mlir/Interfaces/SideEffectInterfaces.td"
 /// One int32 for each token: ids or positions.
 def Qwen_TokenIntegers : Type<CPred<"::qwen::isTokenIntegers($_self)">,
     "one i32 for each token, tensor<?xi32>", "::mlir::RankedTensorType">;
-/// One row of f32 for each token.
+/// The activations of each token, in f32.
 def Qwen_FloatActivations : Type<CPred<"::qwen::isFloatActivations($_self)">,
-    "rows of f32, tensor<?xNxf32>", "::mlir::RankedTensorType">;
-/// One row quantized in blocks for each token.
+    "activations in f32, tensor<?xNxf32>", "::mlir::RankedTensorType">;
+/// The activations of each token, quantized in blocks.
 def Qwen_QuantizedActivations : Type<CPred<"::qwen::isQuantizedActivations($_self)">,
-    "rows in blocks, tensor<?xNxi8, #qwen.blocks<128>>", "::mlir::RankedTensorType">;
+    "activations in blocks, tensor<?xNxi8, #qwen.blocks<128>>", "::mlir::RankedTensorType">;
 def Qwen_Activations : AnyTypeOf<[Qwen_FloatActivations, Qwen_QuantizedActivations],
-    "rows of f32 or in blocks", "::mlir::RankedTensorType">;
+    "activations in f32 or in blocks", "::mlir::RankedTensorType">;
 
 /// Integers that all tokens share, in the arena.
 def Qwen_Integers : Type<CPred<"::qwen::isIntegers($_self)">, "integers, tensor<Nxi32>",
@@ -51,7 +51,7 @@ class Qwen_ComputeOp<string mnemonic, string unit, list<Trait> traits,
 }
 
 //===----------------------------------------------------------------------===//
-// Rows in, rows out
+// Activations in, activations out
 //===----------------------------------------------------------------------===//
 
 def Qwen_EmbeddingOp : Qwen_ComputeOp<"embedding", "Token", [Pure], ["getWeightUses"],
@@ -485,17 +485,16 @@ def Qwen_CountOp : Qwen_ComputeOp<"count", "Columns", [Pure], [],
 // Output
 //===----------------------------------------------------------------------===//
 
-def Qwen_WantedRowsOp : Qwen_Op<"wanted_rows", [Pure, SameOperandsAndResultType]> {
+def Qwen_WantedTokensOp : Qwen_Op<"wanted_tokens", [Pure, SameOperandsAndResultType]> {
   let summary = "Selects the wanted tokens";
   let description = [{
-    Row i of the result is token wantedRows[i] of the input (Context in
-    qwen/ABI/KernelABI.h). The result has one row for each wanted token. The op
-    is a view: its user gathers the rows.
+    Token i of the result is token wantedTokens[i] of the input (Context in
+    qwen/ABI/KernelABI.h). The op is a view: its user gathers the tokens.
 
     Example:
 
     ```mlir
-    %last = qwen.wanted_rows %x : tensor<?x896xf32>
+    %last = qwen.wanted_tokens %x : tensor<?x896xf32>
     ```
   }];
   let arguments = (ins Qwen_FloatActivations:$input);
@@ -506,9 +505,9 @@ def Qwen_WantedRowsOp : Qwen_Op<"wanted_rows", [Pure, SameOperandsAndResultType]
 def Qwen_TurnOp : Qwen_ComputeOp<"turn", "Token", [Pure], ["getWeightUses", "addWork"],
     (ins Qwen_FloatActivations:$input, UnitAttr:$back, FlatSymbolRefAttr:$rotation),
     "$input (`back` $back^)? `,` $rotation", "type($input) `->` type($result)"> {
-  let summary = "Turns rows by a rotation";
+  let summary = "Turns the activations of each token by a rotation";
   let description = [{
-    x R for each row x, or x R^T with `back`. `rotation` is a vector with the
+    x R for the activations x of each token, or x R^T with `back`. `rotation` is a vector with the
     values of #qwen.rotation. With a quantized result type, the op also quantizes
     its result in blocks. The op before `qwen.lm_head` works on the wanted tokens
     and, like it, does nothing if the caller wants hidden values.
@@ -531,7 +530,7 @@ def Qwen_LmHeadOp : Qwen_ComputeOp<"lm_head", "Panel", [Pure],
   let summary = "Computes the logits of the wanted tokens";
   let description = [{
     logits = input * transpose(weight) with weight [vocab][hidden], possibly the
-    embedding's. The op checks each row of logits for values that are not
+    embedding's. The op checks the logits of each token for values that are not
     finite. If the caller wants hidden values instead, the norm before it writes
     the result of the call, and this op does nothing.
 

@@ -25,7 +25,7 @@ def Rotate : Qwen_Pass<"qwen-rotate"> {
     `qwen.hadamard` transforms what a feed-forward network's last product reads,
     and its columns undo that. Behind
     the last layer, `qwen.turn` turns the stream back: hidden values are the
-    model's. A second one, behind the last norm, turns the rows of the head.
+    model's. A second one, behind the last norm, turns what the head reads.
 
     Sources become `#qwen.turned`, and their values f32. Programs take ids and
     positions only. Run before fusion.
@@ -150,12 +150,12 @@ def Plan : Qwen_Pass<"qwen-plan"> {
     reads the residual.
 
     The alignment of buffers is 64 bytes. A buffer has room for `qwen.max_tokens`
-    tokens or, after `qwen.wanted_rows`, for `qwen.max_rows` rows. The results of
+    tokens or, after `qwen.wanted_tokens`, for `qwen.max_rows`. The results of
     a fused product share one buffer, side by side for each token. The result of
     `qwen.lm_head` is the result of the call and not in the arena (offset -1).
     Sets `qwen.arena_bytes` of each program.
 
-    An argument of rows (`qwen.name`) lies where another program leaves its
+    An argument of activations (`qwen.name`) lies where another program leaves its
     result of that name (`qwen.from`), for all of the program, or in a buffer
     that the caller fills: `qwen.place`. A result with a name stays in the arena.
   }];
@@ -168,7 +168,7 @@ def VerifyPlan : Qwen_Pass<"qwen-verify-plan"> {
 
     - A barrier lies between an op and each op whose result it reads. Only ops
       with tokens as units may follow each other without one. They must have the
-      same number of tokens, and `qwen.wanted_rows` must not gather any of them:
+      same number of tokens, and `qwen.wanted_tokens` must not gather any of them:
       then a thread reads the tokens that it wrote. Threads may steal units of
       products and attention, so a thread's units differ between two of those.
     - An op before `qwen.attention` appends to its layer of the cache. A barrier

@@ -32,7 +32,7 @@ inline int64_t unitsAt(const Context *context, ArenaOffset place,
 }
 
 inline int64_t wantedToken(const Context *context, int64_t row) {
-  return context->wantedRows[row];
+  return context->wantedTokens[row];
 }
 
 /// Rows of floats; `stride` is that from one token to the next.

@@ -165,7 +165,7 @@ LogicalResult ForwardLowering::check() {
              << " has no name and place; run qwen-plan first";
   }
   for (Operation &op : planned.front().without_terminator()) {
-    if (isa<WantedRowsOp>(op))
+    if (isa<WantedTokensOp>(op))
       continue;
     auto forward = dyn_cast<ForwardOp>(op);
     if (!forward)
@@ -191,21 +191,22 @@ LogicalResult ForwardLowering::checkHead(ForwardOp op) {
   if (isa_and_nonnull<RmsNormOp>(writer) ||
       (isa_and_nonnull<TurnOp>(writer) && isa<LmHeadOp>(op.getOperation())))
     return success();
-  return op->emitOpError() << "needs the rows of a norm";
+  return op->emitOpError() << "needs the activations of a norm";
 }
 
 /// Checks that operands and results lie as the functions expect.
 LogicalResult ForwardLowering::checkPlaces(ForwardOp op) {
   for (Value operand : op->getOperands()) {
     if (!isTokenIntegers(operand.getType()) && !bufferOf(operand))
-      return op->emitOpError() << "reads rows that have no place in the arena";
+      return op->emitOpError()
+             << "reads activations that have no place in the arena";
   }
   if (op.getWorkUnit() == WorkUnit::Panel) {
     const Value input = op->getOperand(0);
     if (bufferOf(input).getStride() != widthOf(input))
-      return op->emitOpError()
-             << "reads rows with a stride of " << bufferOf(input).getStride()
-             << " when products need " << widthOf(input);
+      return op->emitOpError() << "reads activations with a stride of "
+                               << bufferOf(input).getStride()
+                               << " when products need " << widthOf(input);
   }
   if (op.getResultPlace() != ResultPlace::OneBuffer)
     return success();
@@ -264,9 +265,10 @@ LogicalResult ForwardLowering::run() {
   return success();
 }
 
-/// The rows that lie at `place`, or are the logits if it is not in the arena.
-static ProgramValue rowsAt(Value rows, BufferAttr place, StringAttr name) {
-  return {name ? name.str() : std::string(kLogitsName), widthOf(rows),
+/// The activations that lie at `place`, or the logits if it is not in the
+/// arena.
+static ProgramValue valueAt(Value value, BufferAttr place, StringAttr name) {
+  return {name ? name.str() : std::string(kLogitsName), widthOf(value),
           place.getStride(), place.getOffset()};
 }
 
@@ -276,8 +278,8 @@ ArrayAttr ForwardLowering::inputs() {
     const unsigned number = argument.getArgNumber();
     ProgramValue value;
     if (!isTokenIntegers(argument.getType()))
-      value = rowsAt(argument, bufferOf(argument),
-                     planned.getArgAttrOfType<StringAttr>(number, kNameAttr));
+      value = valueAt(argument, bufferOf(argument),
+                      planned.getArgAttrOfType<StringAttr>(number, kNameAttr));
     else if (llvm::any_of(argument.getUsers(), llvm::IsaPred<RopeTableOp>))
       value.name = kPositionsName;
     else
@@ -297,7 +299,7 @@ ArrayAttr ForwardLowering::outputs() {
         result.getOperandNumber(), kNameAttr);
     if (name || result.get().getDefiningOp<LmHeadOp>())
       values.push_back(
-          describe(rowsAt(result.get(), bufferOf(result.get()), name)));
+          describe(valueAt(result.get(), bufferOf(result.get()), name)));
   }
   return builder.getArrayAttr(values);
 }
@@ -348,7 +350,7 @@ LogicalResult ForwardLowering::lower(ForwardOp op) {
   if (plan.getBarrier())
     call(functions.barrier());
   trace(op);
-  // The norm before the head also gives the hidden rows.
+  // The norm before the head also gives the hidden values.
   auto norm = dyn_cast<RmsNormOp>(op.getOperation());
   if (norm && norm.getLmHead())
     call(norm.getHiddenCall(*this));

@@ -330,7 +330,7 @@ OwningOpRef<ModuleOp> GraphBuilder::build() try {
     x = AddOp::create(builder, at(path + ".mlp.residual"), x, computed);
   }
 
-  x = WantedRowsOp::create(builder, at("wanted_rows"), x);
+  x = WantedTokensOp::create(builder, at("wanted_tokens"), x);
   x = rmsNorm("norm", x);
   x = lmHead(x, embedding);
   func::ReturnOp::create(builder, at("return"), x);
