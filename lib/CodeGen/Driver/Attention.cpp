@@ -55,7 +55,7 @@ QWEN_SPECIALISED Rotation rotationOf(const Context *context,
           scratch};
 }
 
-/// Where the cache of a layer lies in a page.
+/// The place of a layer's cache in a page.
 struct CacheLayout {
   /// Bytes of one head's keys, which are those of its values, and of the
   /// layer's keys.
@@ -113,8 +113,8 @@ QWEN_ENTRY(Append, Append) {
 // Attention
 //===----------------------------------------------------------------------===//
 
-/// How many of the tokens [start, last) follow each other in one page of one
-/// sequence.
+/// The number of tokens from `start` on, before `last`, that follow each other
+/// in one page of one sequence: they see the same pages, so one run takes them.
 static inline int64_t runLength(const Context *context, int64_t start,
                                 int64_t last) {
   const int64_t page = slotOf(context, start).page;
@@ -129,7 +129,7 @@ static inline int64_t runLength(const Context *context, int64_t start,
 }
 
 namespace {
-/// Attention with an instance's constants.
+/// Attention of one op, with its instance's constants.
 struct Attention {
   const Context *context;
   Rotation rotation;
@@ -149,7 +149,7 @@ private:
     /// [queries][kPageTokens].
     float *query, *score, *weight;
   };
-  /// M, L and O of the queries of a run.
+  /// M, L and O of a run's queries: maxima, sums and outputs of softmax so far.
   struct State {
     float *m, *l, *o;
   };
@@ -176,7 +176,8 @@ void Attention::rotate(const Run &of) const {
   }
 }
 
-/// The page with the run's own positions: each token sees one slot more.
+/// Softmax and values of the page with the run's own positions, token by token,
+/// because each token sees one slot more than the one before.
 void Attention::lastPage(const Run &of, const uint8_t *v,
                          const State &to) const {
   const int64_t groupQueries = fixed.groupQueries, headDim = fixed.headDim;
@@ -240,9 +241,9 @@ void Attention::run(int64_t start, int64_t count, int64_t head) const {
 }
 
 /// A unit is a KV head of a block of tokens, with all query heads that share
-/// it: they share each read of the cache. The first and the last
-/// block follow each other, then the second and the one before the last, so
-/// that threads have equal work although later tokens of a prompt see more.
+/// it, so that they share each read of the cache. The first and the last block
+/// follow each other, then the second and the one before the last: threads have
+/// equal work although later tokens of a prompt see more.
 QWEN_ENTRY(Attention, Attention) {
   const AttentionArguments of = arguments;
   const int64_t kvHeads = fixed.kvHeads, blockTokens = fixed.blockTokens;

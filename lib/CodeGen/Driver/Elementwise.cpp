@@ -121,7 +121,7 @@ QWEN_ENTRY(Quantize, Quantize) {
            });
 }
 
-/// y becomes the turned row x. `temporary` has k values.
+/// Writes the turned row x to y. `temporary` has k values.
 template <typename Kernel>
 QWEN_SPECIALISED static void
 turnRow(const TurnArguments &of, const float *rotation, const Kernel &kernel,

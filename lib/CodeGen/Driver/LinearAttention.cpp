@@ -21,11 +21,11 @@ QWEN_ENTRY(DeltaGates, DeltaGates) {
            });
 }
 
-/// Calls compute(first, count, after) for consecutive tokens of a sequence.
-/// They read and write the state after `after` tokens from `first` on
-/// (stateAt). The last `stepBack` tokens are alone: before each, and before all
-/// others together, copy(first, after) makes that state from the one before
-/// `first`.
+/// Calls compute(first, count, after) for consecutive tokens of a sequence,
+/// which read and write the state after `after` tokens from `first` on
+/// (stateAt). Each of the last `stepBack` tokens has a call of its own, so that
+/// the state before it remains: copy(first, after) makes the state of a call
+/// from the one before `first`.
 template <typename Copy, typename Compute>
 QWEN_SPECIALISED static void forSequences(const Context *context,
                                           Tokens stepBack, const Copy &copy,
@@ -46,7 +46,7 @@ QWEN_SPECIALISED static void forSequences(const Context *context,
   }
 }
 
-/// Copies `n` values: the code has no libc.
+/// Copies `n` values by a loop, because the driver's code has no libc.
 QWEN_SPECIALISED static void copyValues(const float *from, int64_t n,
                                         float *to) {
   if (from != to)
@@ -54,8 +54,8 @@ QWEN_SPECIALISED static void copyValues(const float *from, int64_t n,
       to[i] = from[i];
 }
 
-/// A unit is up to 64 channels of all tokens: a token's are side by side in
-/// memory.
+/// A unit is up to 64 channels of all tokens, because a token's channels are
+/// side by side in memory.
 QWEN_ENTRY(ShortConvolution, ShortConvolution) {
   constexpr int64_t most = 64;
   const ShortConvolutionArguments of = arguments;
@@ -89,8 +89,8 @@ QWEN_ENTRY(ShortConvolution, ShortConvolution) {
            });
 }
 
-/// A unit is a value head and kDeltaColumns columns of its state, for all
-/// tokens: they stay in the first cache.
+/// A unit is kDeltaColumns columns of the state of a value head, for all
+/// tokens, so that the columns stay in the first cache.
 QWEN_ENTRY(DeltaRule, DeltaRule) {
   const DeltaRuleArguments of = arguments;
   const FloatRows in = rowsAt(context, of.in),

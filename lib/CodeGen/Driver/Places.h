@@ -22,8 +22,8 @@ inline const T *weightsAt(const Context *context, WeightOffset place) {
                    : reinterpret_cast<const T *>(context->weights + place);
 }
 
-/// How many units an op has: the number that another op has written to `place`
-/// of the arena, from 0 to `most`, or `most` where there is no such place.
+/// The number of an op's units: another op has written it to `place` of the
+/// arena, from 0 to `most`. It is `most` where there is no such place.
 inline int64_t unitsAt(const Context *context, ArenaOffset place,
                        int64_t most) {
   if (place < 0)
@@ -55,7 +55,7 @@ struct Quantized {
   int32_t *sums;
   int64_t k, stride;
 
-  /// Those from token `token` on.
+  /// The activations from token `token` on.
   Quantized of(int64_t token) const {
     return {codes + token * stride,
             scales + token * ceilDiv(k, kActivationBlock),
@@ -65,7 +65,7 @@ struct Quantized {
 
 inline Quantized quantizedAt(const Context *context, const BlockRows &rows,
                              int64_t k) {
-  // So that divisions by constants are shifts.
+  // Divisions by constants are shifts then.
   __builtin_assume(k > 0);
   return {arenaAt<int8_t>(context, rows.at), arenaAt(context, rows.scales),
           arenaAt<int32_t>(context, rows.sums), k, rows.stride};
@@ -88,14 +88,15 @@ inline uint8_t *pageOf(const Context *context, int64_t token, int64_t page,
   return context->caches[cache] + context->pageTables[first + page] * bytes;
 }
 
-/// The state of the sequence of `token` before the token, or after `after`
-/// tokens more, in the fixed cache `cache`, from byte `layer` on. A state has
-/// `bytes`, and a sequence the last `stepBack` before the present one, too.
+/// The state of the sequence of `token` in the fixed cache `cache`, from byte
+/// `layer` on: the one before `token`, or after `after` tokens more. A state
+/// has `bytes`. A sequence also has the `stepBack` states before the present
+/// one.
 template <typename T = float>
 inline T *stateAt(const Context *context, int64_t token, CacheId cache,
                   Bytes bytes, Tokens stepBack, CacheOffset layer,
                   int64_t after = 0) {
-  // The cache first: without steps back, the code is as that of one state.
+  // In this order, the code without steps back is that of a single state.
   uint8_t *base = context->caches[cache];
   const int64_t states = stepBack + 1;
   const int64_t row = context->sequences[token] * states +

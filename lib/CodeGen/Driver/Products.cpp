@@ -8,7 +8,7 @@ using namespace qwen;
 using namespace qwen::driver;
 
 namespace {
-/// The activations that a product of floats reads.
+/// Activations of a product of floats.
 struct FloatInput {
   const float *x;
   int64_t k;
@@ -23,7 +23,7 @@ struct FloatInput {
   }
 };
 
-/// The activations that a product of integers reads. Tokens have no gap.
+/// Activations of a product of integers. Tokens have no gap between them.
 struct QuantizedInput : Quantized {
   QWEN_SPECIALISED void call(LinearQ8Fn *kernel, int64_t token,
                              const uint8_t *weights, const float *bias,
@@ -35,7 +35,7 @@ struct QuantizedInput : Quantized {
   }
 };
 
-/// What a product needs beside its activations.
+/// Operands of a product beside its activations, and its result.
 template <typename Fn> struct Product {
   const uint8_t *weights;
   const float *bias, *residual;
@@ -45,9 +45,9 @@ template <typename Fn> struct Product {
 };
 } // namespace
 
-/// Multiplies `tokens` with `panels`. Each tile takes
-/// the largest multiple of its M that the ones before it have left; tokens are
-/// independent, so that the split never shows in the result.
+/// Multiplies `tokens` with `panels`. Each tile takes the largest multiple of
+/// its M that the tiles before it have left. Tokens are independent, so the
+/// split never shows in the result.
 template <typename Input, typename Fn>
 QWEN_SPECIALISED static void multiplyTokens(const Input &input,
                                             const Product<Fn> &of, Range tokens,
@@ -65,12 +65,11 @@ QWEN_SPECIALISED static void multiplyTokens(const Input &input,
   }
 }
 
-/// Multiplies all tokens with the panels of `range`. Panels that fit in a
-/// core's cache are the outer loop, so that memory is read once where several
-/// calls follow each other (docs/decisions/0006-small-batches.md). The inner
-/// one is tokens that fit, too, because a kernel reads its tokens once a panel.
-/// Tokens that are one tile take all panels at once, so that their streams are
-/// long.
+/// Multiplies all tokens with the panels of `range`. The outer loop takes as
+/// many panels as fit in a core's cache, so that several calls read memory once
+/// (docs/decisions/0006-small-batches.md). The inner loop takes as many tokens
+/// as fit, because a kernel reads its tokens once a panel. Tokens that are one
+/// tile take all panels at once, so that their streams are long.
 template <typename Input, typename Fn>
 QWEN_SPECIALISED static void multiply(const Input &input, const Product<Fn> &of,
                                       Range range) {
@@ -91,14 +90,14 @@ QWEN_SPECIALISED static void multiply(const Input &input, const Product<Fn> &of,
                      {panel, std::min(panel + panels, range.end)});
 }
 
-/// Calls compute(range) for the thread's panels. A thread steals as many panels
-/// as share work, of one token 1, and at least 32768 weights, which are a
-/// stream that is worth starting.
+/// Calls compute(range) for the thread's panels. A thread steals at least
+/// `most` panels, which share work (1 of a single token), and at least 32768
+/// weights: a shorter stream is not worth its start.
 template <typename Compute>
 QWEN_SPECIALISED static void forPanels(const Context *context, int32_t thread,
                                        const LinearArguments &of, int64_t m,
                                        int64_t most, const Compute &compute) {
-  // So that divisions have no sign.
+  // The divisions below take no instructions for a sign then.
   const int64_t k = of.k, panels = of.panels;
   __builtin_assume(k > 0);
   __builtin_assume(panels > 0);
@@ -141,7 +140,7 @@ lmHead(const Context *context, int32_t thread, const LinearArguments &of,
   forPanels(context, thread, of, product.m, fixed.together,
             [&](Range range) QWEN_SPECIALISED_LAMBDA {
               multiply(input, product, range);
-              // Each thread tests the outputs that it wrote.
+              // Each thread tests the outputs that it wrote, in its cache.
               for (int64_t row = 0; row < product.m; ++row)
                 flag(context, wantedToken(context, row), of.op,
                      check(product.out + row * product.stride +

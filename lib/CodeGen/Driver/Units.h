@@ -16,14 +16,14 @@
 #include <algorithm>
 #include <atomic>
 
-/// Code that an instance specialises: with the instance's constants in place it
-/// is a few calls.
+/// Attribute of functions that an instance specialises: with the instance's
+/// constants in place, their code is a few calls.
 #define QWEN_SPECIALISED [[gnu::always_inline]] inline
-/// Behind the parameters of a lambda of such a function: LLVM inlines it in all
-/// instances, however many there are.
+/// Attribute of a lambda in such a function, behind its parameters: LLVM
+/// inlines the lambda in all instances, however many there are.
 #define QWEN_SPECIALISED_LAMBDA __attribute__((always_inline))
 /// The head of a function of DriverABI.def. Its body begins with a copy of the
-/// arguments: so they are read once, although kernels write to memory.
+/// arguments, so that they are read once although kernels write to memory.
 #define QWEN_ENTRY(Function, Reads)                                            \
   [[gnu::always_inline]] void qwen::qwenDriver##Function(                      \
       const Context *context, int32_t thread,                                  \
@@ -69,7 +69,8 @@ inline int64_t sharedUnits(const Context *context, int64_t units,
     const Range share = shareOf(context, thread, left);
     const int64_t half = (share.end - share.begin) >> 1;
     const int64_t count = std::min(std::max(half, least), left);
-    // Where nothing is left, the counter stays in every thread's cache.
+    // A thread that finds nothing writes nothing, so that the counter stays in
+    // every thread's cache.
     if (count == 0 || taken.compare_exchange_strong(
                           before, before + static_cast<uint32_t>(count),
                           std::memory_order_relaxed))
@@ -101,8 +102,8 @@ QWEN_SPECIALISED void forUnits(const Context *context, int32_t thread,
     compute(unit);
 }
 
-/// Notes that op `op` saw a value of `token` that is not finite, where `bad` is
-/// not 0. The first op stays.
+/// If `bad` is not 0, notes that op `op` saw a value of `token` that is not
+/// finite. The first such op stays, because it is the one to blame.
 inline void flag(const Context *context, int64_t token, int64_t op,
                  int32_t bad) {
   if (!bad)
