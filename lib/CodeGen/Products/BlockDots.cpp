@@ -17,7 +17,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Strips.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace qwen;
 using namespace mlir;
@@ -33,13 +32,13 @@ static Shared sharedOf(WeightFormat format) {
 }
 
 namespace {
-/// A whole block.
+/// Emits the sums of a whole block.
 class BlockDots {
 public:
   BlockDots(TileSums &sums, Strips &strips) : sums(sums), strips(strips) {
     if (isSigned) {
       // A constant that LLVM does not know, or it would flip bits of scalars.
-      signs = {b.constant(b.vector(sums.vectorBytes, b.getI8Type()), -128)};
+      signs = {b.constant(b.vector(sums.vectorBytes, b.i8), -128)};
       b.keepOrder(signs);
     }
     const int64_t count = sums.loops.tokens * kBlockGroups;
@@ -50,19 +49,140 @@ public:
   }
 
   /// t of each accumulator.
-  Values blockSums(const Tile &tile, Value block, Value first);
+  Values blockSums(Value block, Value first) {
+    const WeightBlock in = sums.subBlocks(block);
+    prefetchNextTile(first);
+    storeActivationSums(first);
+    Values totals(tile.size, b.constant(sums.integers(), 0));
+    for (int64_t group = 0; group < kBlockGroups; ++group) {
+      Value g = b.add(first, group);
+      for (int64_t sub = 0; sub < p.subDots; ++sub) {
+        const Values dots = dotsOf(in, first, group, sub);
+        for (auto [i, sum] : llvm::enumerate(totals)) {
+          const size_t panel = sums.panelOf(int64_t(i));
+          sum = b.add(
+              sum, b.mul(dots[i], strips.sharedIntegers(panel, 0, g, sub)[0]));
+          if (sub + 1 == p.subDots && isSigned)
+            sum = b.add(sum, strips.sharedCorrection(panel, g));
+        }
+        b.keepOrder(totals);
+      }
+    }
+    Values t;
+    for (size_t panel = 0; panel < tile.panels.size(); ++panel) {
+      Values minimums;
+      if (groupSums)
+        minimums = minimumSums(panel, first);
+      for (size_t token = 0; token < tile.tokens.size(); ++token) {
+        const auto i = int64_t(t.size());
+        t.push_back(sums.scaled(
+            in, i, totals[size_t(i)], [&](int64_t) { return minimums[token]; },
+            b.zeros(sums.floats(), -0.0f)));
+      }
+      b.keepOrder(MutableArrayRef(t).take_back(tile.tokens.size()));
+    }
+    return t;
+  }
 
 private:
-  void prefetchNextTile(const Tile &tile, Value first);
-  void storeActivationSums(const Tile &tile, Value first);
-  Values dotsOf(const Tile &tile, const SubBlocks &in, Value first,
-                int64_t group, int64_t sub);
-  Values minimumSums(const Tile &tile, size_t panel, Value first);
+  /// The next tile's activations of a run are too short for the processor's own
+  /// prefetcher.
+  void prefetchNextTile(Value first) {
+    Value next = b.add(b.mul(p.k, sums.loops.tokens), b.mul(first, kGroup));
+    for (const Tile::Activations &token : tile.tokens)
+      for (int64_t i = 0; i < kActivationBlock; i += ProductBuilder::kCacheLine)
+        b.prefetch(b.at(b.at(token.q, next), i),
+                   ProductBuilder::CacheLevel::L1);
+  }
+
+  void storeActivationSums(Value first) {
+    for (auto [t, token] : llvm::enumerate(tile.tokens)) {
+      const auto number = int64_t(t) * kBlockGroups;
+      Value added =
+          b.load(b.vector(kBlockGroups, b.i32), b.at(token.sums, first, 4));
+      if (starts)
+        b.storeKept(b.mul(added, -p.unpack->range.bias),
+                    b.at(starts, number * kStartBytes));
+      if (groupSums)
+        b.storeKept(b.truncated(b.vector(kBlockGroups, b.i16), added),
+                    b.at(groupSums, number * kSumBytes));
+    }
+  }
+
+  /// The dots of all accumulators with sub-block `sub` of group first + group.
+  Values dotsOf(const WeightBlock &in, Value first, int64_t group,
+                int64_t sub) {
+    const auto tokens = size_t(sums.loops.tokens);
+    Value g = b.add(first, group);
+    Values dots;
+    for (size_t i = 0; i < tile.size; ++i) {
+      Value start = b.constant(sums.integers(), 0);
+      if (starts) {
+        const int64_t number = int64_t(sums.tokenOf(i)) * kBlockGroups + group;
+        start = b.splat(sums.integers(),
+                        b.loadKept(b.i32, b.at(starts, number * kStartBytes)));
+      }
+      dots.push_back(start);
+    }
+    for (int64_t chunk = 0; chunk < p.unpack->chunks(); ++chunk) {
+      SmallVector<Values> codes;
+      for (Value header : in.headers)
+        if (unpacks)
+          codes.push_back(
+              sums.codesOf(b.at(p.chunksOf(header, b.sub(first, in.first)),
+                                group * panelGroupBytes(p.format)),
+                           chunk, 0));
+      sums.overParts(sub, [&](int64_t part) {
+        const int64_t step = chunk + part * p.unpack->chunks();
+        Values w;
+        for (size_t panel = 0; panel < tile.panels.size(); ++panel)
+          w.push_back(unpacks
+                          ? p.unpack->bytes(b, codes[panel], chunk, part)
+                          : strips.sharedBytes(strips.placeOf(panel, g), step));
+        for (size_t t = 0; t < tokens; ++t) {
+          Value x = sums.activations(b.at(tile.tokens[t].q, g, kGroup), step);
+          if (isSigned)
+            x = b.bitXor(x, signs[0]);
+          for (size_t panel = 0; panel < w.size(); ++panel) {
+            Value &sum = dots[panel * tokens + t], weights = w[panel];
+            Dot dot = sums.dotFrom(sum);
+            dot.step(isSigned ? x : weights, isSigned ? weights : x, step % 4);
+            sum = dot.finish();
+          }
+        }
+        b.keepOrder(dots);
+      });
+    }
+    return dots;
+  }
+
+  /// The sums of activations times the minimums' integers of a panel, of two
+  /// groups in an instruction.
+  Values minimumSums(size_t panel, Value first) {
+    const VectorType halves = b.vector(2 * sums.loops.lanes, b.i16);
+    Values added(tile.tokens.size(), b.constant(sums.integers(), 0));
+    for (int64_t group = 0; group < kBlockGroups; group += 2) {
+      auto minimum = [&](int64_t i) {
+        return strips.sharedIntegers(panel, 1, b.add(first, group + i), 0)[0];
+      };
+      Value upper = b.shiftLeft(minimum(1), 16);
+      Value both = b.bitcast(halves, b.bitOr(minimum(0), upper));
+      for (auto [t, sum] : llvm::enumerate(added)) {
+        const int64_t number = int64_t(t) * kBlockGroups + group;
+        Value x = b.loadKept(b.i32, b.at(groupSums, number * kSumBytes));
+        sum = b.intrinsic(
+            sums.integers(), "llvm.x86.avx512.vpdpwssd.512",
+            {sum, both, b.bitcast(halves, b.splat(sums.integers(), x))});
+      }
+    }
+    return added;
+  }
 
   TileSums &sums;
   Strips &strips;
   Product &p = sums.p;
   ProductBuilder &b = sums.b;
+  const Tile &tile = sums.tile;
   const bool isSigned = strips.shared == Shared::SignedBytes,
              unpacks = strips.shared == Shared::Integers;
   /// The sign bits of bytes, with which activations become 128 more.
@@ -75,135 +195,6 @@ private:
 };
 } // namespace
 
-/// The next tile's activations of a run are too short for the processor's own
-/// prefetcher.
-void BlockDots::prefetchNextTile(const Tile &tile, Value first) {
-  Value next = b.add(b.mul(p.k, sums.loops.tokens), b.mul(first, kGroup));
-  for (const Tile::Activations &token : tile.tokens)
-    for (int64_t i = 0; i < kActivationBlock; i += ProductBuilder::kCacheLine)
-      b.prefetch(b.at(b.at(token.q, next), i), ProductBuilder::CacheLevel::L1);
-}
-
-void BlockDots::storeActivationSums(const Tile &tile, Value first) {
-  for (auto [t, token] : llvm::enumerate(tile.tokens)) {
-    const auto number = int64_t(t) * kBlockGroups;
-    Value added = b.load(b.vector(kBlockGroups, b.getI32Type()),
-                         b.at(token.sums, b.mul(first, 4)));
-    if (starts)
-      b.storeKept(b.mul(added, -p.unpack->range.bias),
-                  b.at(starts, number * kStartBytes));
-    if (groupSums)
-      b.storeKept(arith::TruncIOp::create(
-                      b, b.vector(kBlockGroups, b.getI16Type()), added),
-                  b.at(groupSums, number * kSumBytes));
-  }
-}
-
-/// The dots of all accumulators with sub-block `sub` of group first + group.
-Values BlockDots::dotsOf(const Tile &tile, const SubBlocks &in, Value first,
-                         int64_t group, int64_t sub) {
-  const auto tokens = size_t(sums.loops.tokens);
-  Value g = b.add(first, b.integer(group));
-  Values dots;
-  for (size_t i = 0; i < tile.size; ++i) {
-    Value start = b.constant(sums.integers(), 0);
-    if (starts) {
-      const int64_t number = int64_t(sums.tokenOf(i)) * kBlockGroups + group;
-      start = b.splat(
-          sums.integers(),
-          b.loadKept(b.getI32Type(), b.at(starts, number * kStartBytes)));
-    }
-    dots.push_back(start);
-  }
-  for (int64_t chunk = 0; chunk < p.unpack->chunks(); ++chunk) {
-    SmallVector<Values> codes;
-    for (Value header : in.headers)
-      if (unpacks)
-        codes.push_back(
-            strips.codesOf(header, in.first, first, group, chunk, 0));
-    sums.overParts(sub, [&](int64_t part) {
-      const int64_t step = chunk + part * p.unpack->chunks();
-      Values w;
-      for (size_t panel = 0; panel < tile.panels.size(); ++panel)
-        w.push_back(unpacks
-                        ? p.unpack->bytes(b, codes[panel], chunk, part)
-                        : strips.sharedBytes(strips.placeOf(panel, g), step));
-      for (size_t t = 0; t < tokens; ++t) {
-        Value x =
-            sums.activations(b.at(tile.tokens[t].q, b.mul(g, kGroup)), step);
-        if (isSigned)
-          x = b.bitXor(x, signs[0]);
-        for (size_t panel = 0; panel < w.size(); ++panel) {
-          Value &sum = dots[panel * tokens + t], weights = w[panel];
-          Dot dot = sums.dotFrom(sum);
-          dot.step(isSigned ? x : weights, isSigned ? weights : x, step % 4);
-          sum = dot.finish();
-        }
-      }
-      b.keepOrder(dots);
-    });
-  }
-  return dots;
-}
-
-/// The sums of activations times the minimums' integers of a panel, of two
-/// groups in an instruction.
-Values BlockDots::minimumSums(const Tile &tile, size_t panel, Value first) {
-  const VectorType halves = b.vector(2 * sums.loops.lanes, b.getI16Type());
-  Values added(tile.tokens.size(), b.constant(sums.integers(), 0));
-  for (int64_t group = 0; group < kBlockGroups; group += 2) {
-    auto minimum = [&](int64_t i) {
-      return strips.sharedIntegers(panel, 1, b.add(first, b.integer(group + i)),
-                                   0)[0];
-    };
-    Value upper = b.shiftLeft(minimum(1), 16);
-    Value both = b.bitcast(halves, b.bitOr(minimum(0), upper));
-    for (auto [t, sum] : llvm::enumerate(added)) {
-      const int64_t number = int64_t(t) * kBlockGroups + group;
-      Value x = b.loadKept(b.getI32Type(), b.at(groupSums, number * kSumBytes));
-      sum = b.intrinsic(
-          sums.integers(), "llvm.x86.avx512.vpdpwssd.512",
-          {sum, both, b.bitcast(halves, b.splat(sums.integers(), x))});
-    }
-  }
-  return added;
-}
-
-Values BlockDots::blockSums(const Tile &tile, Value block, Value first) {
-  const SubBlocks in = sums.subBlocks(tile, block);
-  prefetchNextTile(tile, first);
-  storeActivationSums(tile, first);
-  Values totals(tile.size, b.constant(sums.integers(), 0));
-  for (int64_t group = 0; group < kBlockGroups; ++group) {
-    Value g = b.add(first, b.integer(group));
-    for (int64_t sub = 0; sub < sums.subDots; ++sub) {
-      const Values dots = dotsOf(tile, in, first, group, sub);
-      for (auto [i, sum] : llvm::enumerate(totals)) {
-        const size_t panel = sums.panelOf(int64_t(i));
-        sum = b.add(sum,
-                    b.mul(dots[i], strips.sharedIntegers(panel, 0, g, sub)[0]));
-        if (sub + 1 == sums.subDots && isSigned)
-          sum = b.add(sum, strips.sharedCorrection(panel, g));
-      }
-      b.keepOrder(totals);
-    }
-  }
-  Values t;
-  for (size_t panel = 0; panel < tile.panels.size(); ++panel) {
-    Values minimums;
-    if (groupSums)
-      minimums = minimumSums(tile, panel, first);
-    for (size_t token = 0; token < tile.tokens.size(); ++token) {
-      const auto i = int64_t(t.size());
-      t.push_back(sums.scaled(
-          totals[size_t(i)], [&](int64_t) { return minimums[token]; },
-          in.headers[panel], tile, i, b.zeros(sums.floats(), -0.0f)));
-    }
-    b.keepOrder(MutableArrayRef(t).take_back(tile.tokens.size()));
-  }
-  return t;
-}
-
 void qwen::emitOrder(const KernelInfo &kernel,
                      const BlockDotsSchedule &schedule, ModuleOp module) {
   Product product(kernel, module, ByteForm::Biased);
@@ -211,8 +202,8 @@ void qwen::emitOrder(const KernelInfo &kernel,
   TileSums sums(loops, kBlockGroups, schedule.prefetch);
   Strips strips(sums, schedule.strip, schedule.depth, sharedOf(product.format));
   BlockDots whole(sums, strips);
-  sums.wholeBlock = [&](const Tile &tile, Value block, const GroupSpan &span) {
-    return whole.blockSums(tile, block, span.first);
+  sums.wholeBlock = [&](Value block, const GroupSpan &span) {
+    return whole.blockSums(block, span.first);
   };
   // A last block may have fewer groups.
   sums.addGroup = [&](const Group &group) {

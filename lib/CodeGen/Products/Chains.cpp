@@ -13,35 +13,29 @@
 //===----------------------------------------------------------------------===//
 
 #include "Product.h"
-#include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include <array>
 
 using namespace qwen;
 using namespace mlir;
 
 Value ProductBuilder::fmaByElement(Value w, Value four, int64_t i, Value sum) {
+  const auto type = cast<VectorType>(w.getType());
   if (!scalable)
-    return math::FmaOp::create(*this, w,
-                               splat(cast<VectorType>(w.getType()),
-                                     vector::ExtractOp::create(*this, four, i)),
-                               sum);
-  Value element = arith::ConstantOp::create(
-      *this, getI32IntegerAttr(static_cast<int32_t>(i)));
-  return intrinsic(w.getType(), "llvm.aarch64.sve.fmla.lane.nxv4f32",
-                   {sum, w, four, element});
+    return fma(w, splat(type, vector::ExtractOp::create(*this, four, i)), sum);
+  return intrinsic(type, "llvm.aarch64.sve.fmla.lane.nxv4f32",
+                   {sum, w, four, constant(i32, i)});
 }
 
 Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
                               Type stored, Value count, int64_t columns,
                               int64_t lanes, const ReadAhead &ahead) {
-  const VectorType type = vector(lanes, getF32Type());
+  const VectorType type = vector(lanes, f32);
   const int64_t vectors = columns / lanes;
   const int64_t vectorBytes = lanes * stored.getIntOrFloatBitWidth() / 8;
   auto loadLine = [&](Value step) {
     for (int64_t i = 0; i < ahead.lines; ++i)
-      prefetch(at(at(ahead.pointer, mul(step, ahead.stride)), i * kCacheLine));
-    Value line = at(weights, mul(step, stride));
+      prefetch(at(at(ahead.pointer, step, ahead.stride), i * kCacheLine));
+    Value line = at(weights, step, stride);
     Values w;
     for (int64_t v = 0; v < vectors; ++v)
       w.push_back(loadFloats(lanes, stored, at(line, scaled(v * vectorBytes))));
@@ -51,10 +45,9 @@ Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
     const Values w = loadLine(step);
     Values result;
     for (auto [r, row] : llvm::enumerate(x)) {
-      Value factor = splat(type, load(getF32Type(), at(row, mul(step, 4))));
+      Value factor = splat(type, load(f32, at(row, step, 4)));
       for (int64_t v = 0; v < vectors; ++v)
-        result.push_back(
-            math::FmaOp::create(*this, w[v], factor, sums[r * vectors + v]));
+        result.push_back(fma(w[v], factor, sums[r * vectors + v]));
     }
     return result;
   };
@@ -64,13 +57,13 @@ Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
   auto addFourSteps = [&](Value step, ValueRange before) {
     std::array<Values, 4> w;
     for (int64_t i = 0; i < 4; ++i)
-      w[i] = loadLine(add(step, integer(i)));
+      w[i] = loadLine(add(step, i));
     Values sums(before);
     for (size_t first = 0; first < x.size(); first += 4) {
       const ArrayRef<Value> rows = x.drop_front(first).take_front(4);
       Values factors;
       for (Value row : rows)
-        factors.push_back(loadQuad(getF32Type(), at(row, mul(step, 4))));
+        factors.push_back(loadQuad(f32, at(row, step, 4)));
       for (int64_t i = 0; i < 4; ++i)
         for (size_t r = 0; r < rows.size(); ++r)
           for (int64_t v = 0; v < vectors; ++v) {
@@ -83,7 +76,7 @@ Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
   Values sums(x.size() * vectors, zeros(type));
   Value done = integer(0);
   if (arch == Arch::AArch64) {
-    Value whole = mul(shiftRight(count, 2), 4);
+    Value whole = mul(div(count, 4), 4);
     sums = loop(done, whole, 4, sums, addFourSteps);
     done = whole;
   }
@@ -95,19 +88,18 @@ void qwen::emitOrder(const KernelInfo &kernel, const ChainsSchedule &schedule,
   Product p(kernel, module, ByteForm::Exact);
   ProductBuilder &b = p.b;
   TileLoops loops(p, schedule.tokens, schedule.vectors);
-  const Type stored =
-      p.format == WeightFormat::BF16 ? b.getBF16Type() : b.getF32Type();
+  const Type stored = p.format == WeightFormat::BF16 ? b.getBF16Type() : b.f32;
   const int64_t bytes = stored.getIntOrFloatBitWidth() / 8;
-  loops.overTiles(false, [&](ArrayRef<Panel> panels, Value output,
-                             ArrayRef<Value> tokens) {
-    Values x;
-    for (Value token : tokens)
-      x.push_back(b.at(p.q, b.mul(b.mul(token, p.k), 4)));
-    SmallVector<Values> tiles;
-    for (const Panel &panel : panels)
-      tiles.push_back(b.chains(x, b.at(panel.weights, b.mul(output, bytes)),
+  loops.overTiles(
+      false, [&](ArrayRef<Panel> panels, Value output, ArrayRef<Value> tokens) {
+        Values x;
+        for (Value token : tokens)
+          x.push_back(b.at(p.q, b.mul(token, p.k), 4));
+        Values sums;
+        for (const Panel &panel : panels)
+          sums.append(b.chains(x, b.at(panel.weights, output, bytes),
                                b.integer(kPanelOutputs * bytes), stored, p.k,
                                loops.vectors * loops.lanes, loops.lanes));
-    return tiles;
-  });
+        return sums;
+      });
 }

@@ -2,7 +2,6 @@
 
 #include "Dot.h"
 #include "mlir/Dialect/ArmNeon/ArmNeonDialect.h"
-#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace qwen;
 using namespace mlir;
@@ -17,7 +16,7 @@ static Values sum(ProductBuilder &b, const Values &old, Values values) {
 
 /// Word `word` of 16 activations in all words.
 static Value splatWord(ProductBuilder &b, Value x, int64_t word) {
-  const VectorType words = b.vector(4, b.getI32Type());
+  const VectorType words = b.vector(4, b.i32);
   Value one = vector::ExtractOp::create(b, b.bitcast(words, x), word);
   return b.bitcast(cast<VectorType>(x.getType()), b.splat(words, one));
 }
@@ -37,7 +36,7 @@ static Value inScalable(ProductBuilder &b, VectorType type, StringRef name,
 
 Dot::Dot(ProductBuilder &b, const IsaInfo &isa, const ByteRange &weights,
          Value start, Value factor)
-    : b(b), kind(isa.dot.kind), type(b.vector(isa.lanes, b.getI32Type())),
+    : b(b), kind(isa.dot.kind), type(b.vector(isa.lanes, b.i32)),
       weights(weights), factor(factor) {
   // An accumulator begins with `start`, so that this addition is free.
   if (kind == DotKind::Smull)
@@ -64,7 +63,7 @@ void Dot::step(Value w, Value x, int64_t word) {
     return;
   case DotKind::SdotLane:
     state[0] = inScalable(b, type, "llvm.aarch64.sve.sdot.lane.nxv4i32",
-                          {state[0], w, x}, b.constant(b.getI32Type(), word));
+                          {state[0], w, x}, b.constant(b.i32, word));
     return;
   case DotKind::Smmla:
     state[0] = b.isScalable()
@@ -80,9 +79,9 @@ void Dot::step(Value w, Value x, int64_t word) {
     }
     // Products are added in pairs, which never saturate: they are at most
     // 2 * 128 * 127 in magnitude.
-    return addProducts({b.intrinsic(b.vector(16, b.getI16Type()),
-                                    "llvm.x86.avx2.pmadd.ub.sw", {w, x})},
-                       2);
+    return addProducts(
+        {b.intrinsic(b.vector(16, b.i16), "llvm.x86.avx2.pmadd.ub.sw", {w, x})},
+        2);
   case DotKind::Smull:
     x = splatWord(b, x, word);
     return addProducts({product(w, x, 0), product(w, x, 8)}, 1);
@@ -132,8 +131,7 @@ Value Dot::product(Value w, Value x, int64_t from) {
         b, bytes, ArrayRef<int64_t>{from}, ArrayRef<int64_t>{8},
         ArrayRef<int64_t>{1});
   };
-  return arm_neon::SMullOp::create(b, b.vector(8, b.getI16Type()), half(w),
-                                   half(x));
+  return arm_neon::SMullOp::create(b, b.vector(8, b.i16), half(w), half(x));
 }
 
 /// Sums of two neighbours of 16 bits in 32.

@@ -1,7 +1,7 @@
 //===- Dot.h - Dots of integers in one group --------------------*- C++ -*-===//
 //
-// What instruction sets do differently in products with quantized weights: the
-// dot of 4 weights of each output with 4 activations.
+// The part of products with quantized weights that differs by instruction set:
+// dots of 4 weights of each output with 4 activations.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,7 +31,8 @@ public:
   /// smmla: 8 of each token.
   void step(Value w, Value x, int64_t word);
 
-  /// LLVM adds the products of the steps so far before those of others.
+  /// Makes LLVM add the products of the steps so far before those of later
+  /// ones, which would take registers.
   void keepOrder();
 
   /// i32 for each output; of smmla, for each output and token.
@@ -46,9 +47,10 @@ private:
 
   ProductBuilder &b;
   const DotKind kind;
-  const mlir::VectorType type;
+  const VectorType type;
   const ByteRange weights;
-  /// Null, or what is added at the end.
+  /// The start value that finish() adds, where no instruction adds to it; else
+  /// null.
   Value rest;
   const Value factor;
   /// Sums in 32 bits, and those in 16 that are still to be widened, of `steps`.

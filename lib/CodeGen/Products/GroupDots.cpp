@@ -25,16 +25,15 @@ static void addPanels(TileSums &sums, const Group &group, bool inTurn,
   ProductBuilder &b = sums.b;
   const Unpack &unpack = *sums.p.unpack;
   const int64_t tokens = sums.loops.tokens, vectors = sums.loops.vectors,
-                chunks = unpack.chunks();
-  const auto size = int64_t(tokens * vectors);
-  SmallVector<Value> from, again;
+                chunks = unpack.chunks(), size = tokens * vectors;
+  Values from, again;
   SmallVector<Dot> dots;
   for (size_t p = 0; p < count; ++p) {
-    from.push_back(b.at(group.chunks(first + p), b.mul(group.output, 4)));
+    from.push_back(b.at(sums.chunksOf(group, first + p), sums.tile.output, 4));
     again.push_back(unpack.loadsTwice(b) ? b.opaque(from[p]) : from[p]);
     for (int64_t i = 0; i < size; ++i)
-      dots.push_back(
-          sums.dotFrom(starts[((first + p) * size + i) * sums.subDots + sub]));
+      dots.push_back(sums.dotFrom(
+          starts[((first + p) * size + i) * sums.p.subDots + sub]));
   }
   auto addChunk = [&](int64_t chunk, int64_t v) {
     SmallVector<Values> codes;
@@ -57,10 +56,6 @@ static void addPanels(TileSums &sums, const Group &group, bool inTurn,
       }
     });
   };
-  auto finishVector = [&](int64_t v) {
-    for (int64_t i = v; i < std::ssize(dots); i += vectors)
-      group.use(int64_t(first) * size + i, sub, dots[i].finish());
-  };
   // All vectors at once, or in turn.
   const int64_t each = inTurn ? 1 : vectors;
   for (int64_t begin = 0; begin < vectors; begin += each) {
@@ -68,15 +63,17 @@ static void addPanels(TileSums &sums, const Group &group, bool inTurn,
       for (int64_t v = begin; v < begin + each; ++v)
         addChunk(chunk, v);
     for (int64_t v = begin; v < begin + each; ++v)
-      finishVector(v);
+      for (int64_t i = v; i < std::ssize(dots); i += vectors)
+        group.use(int64_t(first) * size + i, sub, dots[i].finish());
   }
 }
 
 void qwen::unpackedDots(TileSums &sums, const Group &group, bool inTurn) {
   const Values starts = sums.startsOf(group);
-  const size_t each = sums.loops.abreast > 1 ? group.panels : 1;
-  for (size_t p = 0; p < group.panels; p += each)
-    for (int64_t sub = 0; sub < sums.subDots; ++sub)
+  const size_t panels = sums.tile.panels.size(),
+               each = sums.loops.abreast > 1 ? panels : 1;
+  for (size_t p = 0; p < panels; p += each)
+    for (int64_t sub = 0; sub < sums.p.subDots; ++sub)
       addPanels(sums, group, inTurn, p, each, sub, starts);
 }
 

@@ -43,9 +43,7 @@ static void addChunk(TileSums &sums, ArrayRef<Value> panels, int64_t chunk,
       sums.prefetchChunk(panels[p], chunk);
     SmallVector<Values> codes;
     for (int64_t v = 0; v < vectors; ++v)
-      codes.push_back(unpack.codes(b, chunk, [&](int64_t i, bool) {
-        return sums.loadVector(panels[p], i, v);
-      }));
+      codes.push_back(sums.codesOf(panels[p], chunk, v));
     sums.overParts(sub, [&](int64_t part) {
       Values w;
       for (const Values &vector : codes)
@@ -67,11 +65,11 @@ static void addChunk(TileSums &sums, ArrayRef<Value> panels, int64_t chunk,
 static void heldDots(TileSums &sums, const Group &group) {
   ProductBuilder &b = sums.b;
   Values panels;
-  for (size_t p = 0; p < group.panels; ++p)
-    panels.push_back(b.at(group.chunks(p), b.mul(group.output, 4)));
-  for (int64_t sub = 0; sub < sums.subDots; ++sub) {
+  for (size_t p = 0; p < sums.tile.panels.size(); ++p)
+    panels.push_back(b.at(sums.chunksOf(group, p), sums.tile.output, 4));
+  for (int64_t sub = 0; sub < sums.p.subDots; ++sub) {
     SmallVector<Dot> dots;
-    while (dots.size() < group.panels * sums.loops.tokens * sums.loops.vectors)
+    while (dots.size() < sums.tile.size)
       dots.push_back(sums.dotFrom(nullptr));
     for (int64_t chunk = 0; chunk < sums.p.unpack->chunks(); ++chunk)
       addChunk(sums, panels, chunk, sub, group.q, dots);

@@ -32,53 +32,50 @@ static SmallVector<Values> pairActivations(TileSums &sums, ArrayRef<Value> q) {
   return x;
 }
 
-/// Dots `sub` of vector `v` of a panel whose chunks begin at `chunks`, with the
-/// activations `x`: those of each half of the vector, for each pair of tokens.
-static void addVector(TileSums &sums, Value chunks, int64_t v, int64_t sub,
-                      ArrayRef<Values> x, SmallVector<Dot> (&dots)[2]) {
+static void pairDots(TileSums &sums, const Group &group) {
   ProductBuilder &b = sums.b;
   const Unpack &unpack = *sums.p.unpack;
-  const int64_t steps = unpack.chunks() / 2;
-  auto load = [&](int64_t i, bool) { return sums.loadVector(chunks, i, v); };
-  for (int64_t step = 0; step < steps; ++step) {
-    const Values even = unpack.codes(b, 2 * step, load);
-    const Values odd = unpack.codes(b, 2 * step + 1, load);
-    for (size_t half : {0, 1}) {
-      // 8 bytes of two outputs, from two chunks with 4 of each.
-      Values codes;
-      for (auto [first, second] : llvm::zip_equal(even, odd))
-        codes.push_back(b.permuted("zip", 32, first, second, half != 0));
-      sums.overParts(sub, [&](int64_t part) {
-        Value w = unpack.bytes(b, codes, 2 * step, part);
-        for (auto [dot, pair] : llvm::zip_equal(dots[half], x))
-          dot.step(w, pair[step + part * steps], 0);
-      });
-    }
-  }
-}
-
-static void pairDots(TileSums &sums, const Group &group) {
-  const int64_t tokens = sums.loops.tokens, vectors = sums.loops.vectors;
+  const int64_t tokens = sums.loops.tokens, vectors = sums.loops.vectors,
+                steps = unpack.chunks() / 2;
   const Values starts = sums.startsOf(group);
-  for (size_t p = 0; p < group.panels; ++p) {
-    Value panel = group.chunks(p);
-    const SmallVector<Values> x = pairActivations(sums, group.q);
-    Value chunks = sums.b.at(panel, sums.b.mul(group.output, 4));
-    for (int64_t v = 0; v < vectors; ++v)
-      for (int64_t sub = 0; sub < sums.subDots; ++sub) {
-        auto index = [&](size_t half, size_t pair) {
-          return int64_t(p * tokens + 2 * pair + half) * vectors + v;
-        };
-        SmallVector<Dot> dots[2];
-        for (size_t half : {0, 1})
-          for (size_t pair = 0; pair < x.size(); ++pair)
-            dots[half].push_back(
-                sums.dotFrom(starts[index(half, pair) * sums.subDots + sub]));
-        addVector(sums, chunks, v, sub, x, dots);
-        for (size_t half : {0, 1})
-          for (size_t pair = 0; pair < x.size(); ++pair)
-            group.use(index(half, pair), sub, dots[half][pair].finish());
+  // The dots `sub` of vector `v` of panel `p`, whose chunks begin at `chunks`,
+  // for each pair of tokens and each half of the vector.
+  auto addVector = [&](size_t p, Value chunks, int64_t v, int64_t sub,
+                       ArrayRef<Values> x) {
+    auto index = [&](size_t half, size_t pair) {
+      return int64_t(p * tokens + 2 * pair + half) * vectors + v;
+    };
+    SmallVector<Dot> dots[2];
+    for (size_t half : {0, 1})
+      for (size_t pair = 0; pair < x.size(); ++pair)
+        dots[half].push_back(
+            sums.dotFrom(starts[index(half, pair) * sums.p.subDots + sub]));
+    for (int64_t step = 0; step < steps; ++step) {
+      const Values even = sums.codesOf(chunks, 2 * step, v);
+      const Values odd = sums.codesOf(chunks, 2 * step + 1, v);
+      for (size_t half : {0, 1}) {
+        // 8 bytes of two outputs, from two chunks with 4 of each.
+        Values codes;
+        for (auto [first, second] : llvm::zip_equal(even, odd))
+          codes.push_back(b.permuted("zip", 32, first, second, half != 0));
+        sums.overParts(sub, [&](int64_t part) {
+          Value w = unpack.bytes(b, codes, 2 * step, part);
+          for (auto [dot, pair] : llvm::zip_equal(dots[half], x))
+            dot.step(w, pair[step + part * steps], 0);
+        });
       }
+    }
+    for (size_t half : {0, 1})
+      for (size_t pair = 0; pair < x.size(); ++pair)
+        group.use(index(half, pair), sub, dots[half][pair].finish());
+  };
+  for (size_t p = 0; p < sums.tile.panels.size(); ++p) {
+    Value panel = sums.chunksOf(group, p);
+    const SmallVector<Values> x = pairActivations(sums, group.q);
+    Value chunks = b.at(panel, sums.tile.output, 4);
+    for (int64_t v = 0; v < vectors; ++v)
+      for (int64_t sub = 0; sub < sums.p.subDots; ++sub)
+        addVector(p, chunks, v, sub, x);
   }
 }
 

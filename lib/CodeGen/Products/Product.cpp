@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Product.h"
-#include <bit>
 
 using namespace qwen;
 using namespace mlir;
@@ -32,40 +31,17 @@ Value Product::panelStride() {
   if (!unpack)
     return values;
   const int64_t block = weightBlock(format);
-  Value blocks = b.shiftRight(b.add(k, b.integer(block - 1)),
-                              std::countr_zero(uint64_t(block)));
-  return b.add(values, b.mul(blocks, panelHeaderBytes(format)));
+  return b.add(values, b.mul(b.div(b.add(k, block - 1), block),
+                             panelHeaderBytes(format)));
 }
 
-void Product::overGroups(const GroupSpan &span, Values &carried,
-                         function_ref<void(Value)> body) {
+/// Calls body(g) for every `step`-th group of a span, in passes of `each`.
+void Product::overSteps(const GroupSpan &span, int64_t each, int64_t step,
+                        Values &carried, function_ref<void(Value)> body) {
   auto pass = [&](Value g, ValueRange before) {
     carried = Values(before);
-    for (int64_t i = 0; i < span.each; ++i)
-      body(b.add(g, b.integer(i)));
-    return carried;
-  };
-  const Values start = carried;
-  carried = span.each == span.most
-                ? pass(span.first, start)
-                : b.loop(span.first, span.last, span.each, start, pass);
-}
-
-void Product::overBlocks(const GroupSpan &span, Values &carried,
-                         function_ref<void(const GroupSpan &)> body) {
-  const int64_t size = weightBlock(format) / kGroup;
-  if (size >= kBlockGroups)
-    return body(span);
-  const int64_t each = std::max(span.each, size);
-  auto pass = [&](Value g, ValueRange before) {
-    carried = Values(before);
-    for (int64_t i = 0; i < each; i += size) {
-      Value first = b.add(g, b.integer(i)),
-            last = b.add(first, b.integer(size));
-      if (span.each < size)
-        last = b.smaller(last, span.last);
-      body({first, last, std::min(span.each, size), size});
-    }
+    for (int64_t i = 0; i < each; i += step)
+      body(b.add(g, i));
     return carried;
   };
   const Values start = carried;
@@ -74,9 +50,17 @@ void Product::overBlocks(const GroupSpan &span, Values &carried,
                 : b.loop(span.first, span.last, each, start, pass);
 }
 
-Value Product::blockOf(Value g) {
-  return b.shiftRight(g,
-                      std::countr_zero(uint64_t(weightBlock(format) / kGroup)));
+void Product::overBlocks(const GroupSpan &span, Values &carried,
+                         function_ref<void(const GroupSpan &)> body) {
+  const int64_t size = blockGroups;
+  if (size >= kBlockGroups)
+    return body(span);
+  overSteps(span, std::max(span.each, size), size, carried, [&](Value first) {
+    Value last = b.add(first, size);
+    if (span.each < size)
+      last = b.smaller(last, span.last);
+    body({first, last, std::min(span.each, size), size});
+  });
 }
 
 void Product::prefetchStore(Value output, ArrayRef<Value> tokens) {
@@ -90,32 +74,23 @@ void Product::prefetchStore(Value output, ArrayRef<Value> tokens) {
 
 void Product::store(Value output, ArrayRef<Value> tokens, Values tile,
                     int64_t lanes) {
-  const auto vectors = int64_t(tile.size() / tokens.size());
-  auto addressOf = [&](Value base, Value token, int64_t v) {
-    return b.at(outputAt(base, token, output), b.scaled(v * lanes * 4));
+  const size_t vectors = tile.size() / tokens.size();
+  auto placeOf = [&](size_t i, Value matrix) {
+    Value first = matrix == bias
+                      ? b.at(bias, output, 4)
+                      : outputAt(matrix, tokens[i / vectors], output);
+    return b.at(first, b.scaled(int64_t(i % vectors) * lanes * 4));
   };
-  auto addLoaded = [&](auto address) {
-    Values sum;
-    for (size_t t = 0; t < tokens.size(); ++t)
-      for (int64_t v = 0; v < vectors; ++v) {
-        Value other =
-            b.loadFloats(lanes, b.getF32Type(), address(tokens[t], v));
-        sum.push_back(b.addF(tile[t * vectors + v], other));
-      }
-    return sum;
-  };
-  tile = b.unlessNull(bias, tile, [&] {
-    return addLoaded([&](Value, int64_t v) {
-      return b.at(b.at(bias, b.mul(output, 4)), b.scaled(v * lanes * 4));
+  for (Value matrix : {bias, residual})
+    tile = b.unlessNull(matrix, tile, [&] {
+      Values added;
+      for (auto [i, sum] : llvm::enumerate(tile))
+        added.push_back(
+            b.addF(sum, b.loadFloats(lanes, b.f32, placeOf(i, matrix))));
+      return added;
     });
-  });
-  tile = b.unlessNull(residual, tile, [&] {
-    return addLoaded(
-        [&](Value token, int64_t v) { return addressOf(residual, token, v); });
-  });
-  for (size_t t = 0; t < tokens.size(); ++t)
-    for (int64_t v = 0; v < vectors; ++v)
-      b.store(tile[t * vectors + v], addressOf(out, tokens[t], v));
+  for (auto [i, sum] : llvm::enumerate(tile))
+    b.store(sum, placeOf(i, out));
 }
 
 void TileLoops::overPanels(PanelsBody body) {
@@ -128,44 +103,41 @@ void TileLoops::overPanels(PanelsBody body) {
 }
 
 void TileLoops::overAll(PanelsBody body) {
-  Value stride = p.panelStride();
+  stride = p.panelStride();
   nextPanel = p.b.mul(stride, abreast);
   Value first = p.panelBegin;
   // Fewer panels than streams: the rest has fewer streams.
   for (int64_t count = streams; count > 1; count /= 2)
-    first = overTogether(first, count, /*neighbours=*/false, stride, body);
+    first = overTogether(first, count, /*neighbours=*/false, body);
   if (abreast > 1)
-    first = overTogether(first, abreast, /*neighbours=*/true, stride, body);
+    first = overTogether(first, abreast, /*neighbours=*/true, body);
   p.b.loop(first, p.panelEnd, 1,
-           [&](Value panel) { overVectors(panel, stride, body); });
+           [&](Value panel) { overVectors(panel, body); });
 }
 
 /// The panels from `first` on, `count` together: neighbours, or one of each of
 /// `count` streams. Returns the first of the panels that are left.
 Value TileLoops::overTogether(Value first, int64_t count, bool neighbours,
-                              Value stride, PanelsBody body) {
+                              PanelsBody body) {
   ProductBuilder &b = p.b;
-  Value each =
-      b.shiftRight(b.sub(p.panelEnd, first), std::countr_zero(uint64_t(count)));
+  Value each = b.div(b.sub(p.panelEnd, first), count);
   auto rest = [&] { return b.add(first, b.mul(each, count)); };
   Value end = neighbours ? rest() : b.add(first, each);
-  Value distance = neighbours ? b.integer(1) : each;
   b.loop(first, end, neighbours ? count : 1, [&](Value panel) {
     Values numbers = {panel};
     while (int64_t(numbers.size()) < count)
-      numbers.push_back(b.add(numbers.back(), distance));
-    overVectors(numbers, stride, body);
+      numbers.push_back(b.add(numbers.back(), neighbours ? Int(1) : Int(each)));
+    overVectors(numbers, body);
   });
   return neighbours ? end : rest();
 }
 
 /// The panels of these numbers together.
-void TileLoops::overVectors(ArrayRef<Value> numbers, Value stride,
-                            PanelsBody body) {
+void TileLoops::overVectors(ArrayRef<Value> numbers, PanelsBody body) {
   ProductBuilder &b = p.b;
   SmallVector<Panel> panels;
   for (Value number : numbers)
-    panels.push_back({number, b.at(p.weights, b.mul(number, stride))});
+    panels.push_back({number, b.at(p.weights, number, stride)});
   if (b.isScalable())
     return b.forEachVector(b.integer(kPanelOutputs), tileVectors,
                            [&](Value output, int64_t count) {
@@ -174,27 +146,25 @@ void TileLoops::overVectors(ArrayRef<Value> numbers, Value stride,
                            });
   if (vectors * lanes == kPanelOutputs)
     return body(panels, b.integer(0));
-  b.loop(b.integer(0), b.integer(kPanelOutputs), vectors * lanes,
+  b.loop(0, kPanelOutputs, vectors * lanes,
          [&](Value output) { body(panels, output); });
 }
 
-Values TileLoops::tokensFrom(Value first) {
-  Values result;
-  for (int64_t t = 0; t < tokens; ++t)
-    result.push_back(p.b.add(first, p.b.integer(t)));
-  return result;
+void TileLoops::store(ArrayRef<Panel> panels, Value output,
+                      ArrayRef<Value> tokens, ArrayRef<Value> sums) {
+  const size_t each = sums.size() / panels.size();
+  for (auto [i, panel] : llvm::enumerate(panels))
+    p.store(outputOf(panel, output), tokens, Values(sums.slice(i * each, each)),
+            lanes);
 }
 
 void TileLoops::overTiles(bool prefetches, TileSumsOf sumsOf) {
   overPanels([&](ArrayRef<Panel> panels, Value output) {
-    p.b.loop(p.b.integer(0), p.m, tokens, [&](Value first) {
+    p.b.loop(0, p.m, tokens, [&](Value first) {
       const Values tile = tokensFrom(first);
       if (prefetches)
-        for (const Panel &panel : panels)
-          p.prefetchStore(outputOf(panel, output), tile);
-      const SmallVector<Values> sums = sumsOf(panels, output, tile);
-      for (auto [panel, ofPanel] : llvm::zip_equal(panels, sums))
-        p.store(outputOf(panel, output), tile, ofPanel, lanes);
+        prefetchStore(panels, output, tile);
+      store(panels, output, tile, sumsOf(panels, output, tile));
     });
   });
 }

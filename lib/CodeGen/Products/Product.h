@@ -1,9 +1,9 @@
 //===- Product.h - The function of a product with a packed matrix -*- C++ -*-=//
 //
-// What all orders of products with a matrix have: the function of a kernel, its
-// arguments, where things lie in them, and the loops over panels and tiles. A
-// product with quantized weights has three more parts: Unpack.h turns codes
-// into bytes, Dot.h multiplies bytes, Scaling.h turns dots into floats.
+// The parts that all orders of products with a matrix share: the function of a
+// kernel, its arguments, addresses in them, and the loops over panels and
+// tiles. A product with quantized weights has three more parts: Unpack.h turns
+// codes into bytes, Dot.h multiplies bytes, Scaling.h turns dots into floats.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,14 +24,14 @@ inline constexpr float kMagic = 12582912.0f;
 /// Bytes of a chunk: 4 values of each output.
 inline constexpr int64_t kChunkBytes = kPanelOutputs * 4;
 
-/// The groups [first, last), at most `most`, of which an iteration of a loop
-/// has `each`. If that is `most`, all are there, and there is no loop.
+/// The groups [first, last), at most `most`. A loop takes `each` of them an
+/// iteration. Where `each` is `most`, all groups are there and need no loop.
 struct GroupSpan {
   Value first, last;
   int64_t each, most = kBlockGroups;
 };
 
-/// A panel and where its weights are.
+/// A panel and the address of its weights.
 struct Panel {
   Value number, weights;
 };
@@ -39,54 +39,89 @@ struct Panel {
 /// One kernel, the function that is made of it, and its arguments.
 struct Product {
   /// Starts the function in `module`. Bytes of quantized formats are of `form`.
-  Product(const KernelInfo &kernel, mlir::ModuleOp module, ByteForm form);
+  Product(const KernelInfo &kernel, ModuleOp module, ByteForm form);
 
   /// Bytes of a panel of the matrix.
   Value panelStride();
   /// Groups of a token.
-  Value groups() { return b.shiftRight(k, 5); }
+  Value groups() { return b.div(k, kGroup); }
   /// Blocks of a token's activations.
   Value activationBlocks() {
-    return b.shiftRight(b.add(k, b.integer(kActivationBlock - 1)), 7);
-  }
-  /// Activations of `token` from value `first` on.
-  Value activationsOf(Value token, Value first) {
-    return b.at(q, b.add(b.mul(token, k), first));
+    return b.div(b.add(k, kActivationBlock - 1), kActivationBlock);
   }
   /// The number of the block of weights that group `g` belongs to.
-  Value blockOf(Value g);
+  Value blockOf(Value g) { return b.div(g, blockGroups); }
+  /// The header of block `block` of the panel at `panel`.
+  Value headerOf(Value panel, Value block) {
+    return b.at(panel, block, panelBlockBytes(format));
+  }
+  /// The chunks of group `inBlock` of the block with this header.
+  Value chunksOf(Value header, Value inBlock) {
+    return b.at(b.at(header, panelHeaderBytes(format)), inBlock,
+                panelGroupBytes(format));
+  }
+  /// Number `number` of this header for the `lanes` outputs of vector `v`
+  /// behind `output`, as f32.
+  Value numberOf(Value header, int64_t number, Value output, int64_t lanes,
+                 int64_t v) {
+    Value numbers = b.at(b.at(header, number * kMinimumOffset), output, 2);
+    return b.loadFloats(lanes, b.f16, b.at(numbers, b.scaled(v * lanes * 2)));
+  }
 
   /// Calls body(g) for the groups of a span. `carried` has the values that
   /// iterations carry, and after the call those of the last iteration.
   void overGroups(const GroupSpan &span, Values &carried,
-                  llvm::function_ref<void(Value)> body);
-  /// Likewise body(groups) for the parts of a span of an activation block that
-  /// have the same scales.
+                  function_ref<void(Value)> body) {
+    overSteps(span, span.each, 1, carried, body);
+  }
+  /// Likewise, calls body(groups) for each part of a span of an activation
+  /// block whose groups have the same scales.
   void overBlocks(const GroupSpan &span, Values &carried,
-                  llvm::function_ref<void(const GroupSpan &)> body);
+                  function_ref<void(const GroupSpan &)> body);
 
-  /// Where the output `output` of a token lies in `matrix`, which is `out` or
+  /// The address of output `output` of a token in `matrix`, which is `out` or
   /// the residual.
   Value outputAt(Value matrix, Value token, Value output) {
     return b.at(matrix, b.add(b.mul(b.mul(token, ld), 4), b.mul(output, 4)));
   }
-  /// Fetches what store() reads and writes.
-  void prefetchStore(Value output, llvm::ArrayRef<Value> tokens);
+  /// The vectors of Scaling::scales() of the block with this header, for the
+  /// `lanes` outputs of vector `v` behind `output`.
+  Values scaleVectors(Value header, Value output, int64_t lanes, int64_t v) {
+    return scaling.scales(b, unpack->range.factor, [&](int64_t number) {
+      return numberOf(header, number, output, lanes, v);
+    });
+  }
+  /// subIntegers() of sub-block `sub` of group `inBlock` of a block.
+  Values integersOf(Value header, int64_t number, Value inBlock, int64_t sub,
+                    Value output, int64_t vectors, int64_t lanes) {
+    Value j = b.add(b.mul(inBlock, subDots), sub);
+    return subIntegers(b, format, header, number, j, output, vectors, lanes);
+  }
+  /// Fetches the lines of memory that store() reads and writes.
+  void prefetchStore(Value output, ArrayRef<Value> tokens);
   /// Adds bias and residual, one addition each, to a tile of sums, token by
   /// token in vectors of `lanes`, and stores it at the outputs from `output`.
-  void store(Value output, llvm::ArrayRef<Value> tokens, Values tile,
-             int64_t lanes);
+  void store(Value output, ArrayRef<Value> tokens, Values tile, int64_t lanes);
 
   const KernelInfo &kernel;
   const IsaInfo &isa;
   const WeightFormat format;
-  /// None for floats.
+  /// Groups of a block of weights.
+  const int64_t blockGroups = weightBlock(format) / kGroup;
+  /// Whether sub-blocks of a block have integers, and dots of a group then.
+  const bool divided = scalesOf(format).hasSubBlocks();
+  const int64_t subDots = dotsOfGroup(format);
+  /// Weights in floats have none.
   std::optional<Unpack> unpack;
   const Scaling scaling{format};
   ProductBuilder b;
   /// Arguments of LinearF32Fn (whose x is `q`) or LinearQ8Fn.
   Value q, d, sums, weights, bias, residual, out, m, k, ld, panelBegin,
       panelEnd;
+
+private:
+  void overSteps(const GroupSpan &span, int64_t each, int64_t step,
+                 Values &carried, function_ref<void(Value)> body);
 };
 
 /// The loops of orders that have the sums of a tile of outputs and tokens in
@@ -106,28 +141,36 @@ struct TileLoops {
 
   /// Calls body(panels, first output of the tile) for all tiles of outputs, and
   /// finishes the function.
-  using PanelsBody = llvm::function_ref<void(llvm::ArrayRef<Panel>, Value)>;
+  using PanelsBody = function_ref<void(ArrayRef<Panel>, Value)>;
   void overPanels(PanelsBody body);
 
-  /// The sums of a tile for each of `panels`, token by token in vectors.
-  using TileSumsOf = llvm::function_ref<llvm::SmallVector<Values>(
-      llvm::ArrayRef<Panel> panels, Value output,
-      llvm::ArrayRef<Value> tokens)>;
-  /// Stores the sums of all tiles. If `prefetches`, each tile fetches what it
-  /// stores.
+  /// The sums of a tile, panel by panel, then token by token in vectors.
+  using TileSumsOf = function_ref<Values(ArrayRef<Panel>, Value output,
+                                         ArrayRef<Value> tokens)>;
+  /// Stores the sums of all tiles. If `prefetches`, each tile first fetches the
+  /// outputs that it stores.
   void overTiles(bool prefetches, TileSumsOf sumsOf);
   /// The tokens of the tile that begins with `first`.
-  Values tokensFrom(Value first);
-
-  /// Output `output` of a panel among those of the matrix.
-  Value outputOf(const Panel &panel, Value output) {
-    return p.b.add(p.b.mul(panel.number, kPanelOutputs), output);
+  Values tokensFrom(Value first) {
+    Values result;
+    for (int64_t t = 0; t < tokens; ++t)
+      result.push_back(p.b.add(first, t));
+    return result;
   }
+  /// Product's functions of these names for a tile.
+  void prefetchStore(ArrayRef<Panel> panels, Value output,
+                     ArrayRef<Value> tokens) {
+    for (const Panel &panel : panels)
+      p.prefetchStore(outputOf(panel, output), tokens);
+  }
+  void store(ArrayRef<Panel> panels, Value output, ArrayRef<Value> tokens,
+             ArrayRef<Value> sums);
 
   Product &p;
   const int64_t tokens, tileVectors, streams, lanes = p.isa.lanes;
-  /// Bytes from a panel to the one that the loops read next at its place.
-  Value nextPanel;
+  /// Bytes of a panel, and from a panel to the one that the loops read next at
+  /// its place.
+  Value stride, nextPanel;
   /// Panels of a tile that is wider than a panel, or 1.
   const int64_t abreast =
       std::max<int64_t>(tileVectors * lanes / kPanelOutputs, 1);
@@ -135,11 +178,14 @@ struct TileLoops {
   int64_t vectors = tileVectors / abreast;
 
 private:
+  /// Output `output` of a panel among those of the matrix.
+  Value outputOf(const Panel &panel, Value output) {
+    return p.b.add(p.b.mul(panel.number, kPanelOutputs), output);
+  }
   void overAll(PanelsBody body);
-  Value overTogether(Value first, int64_t count, bool neighbours, Value stride,
+  Value overTogether(Value first, int64_t count, bool neighbours,
                      PanelsBody body);
-  void overVectors(llvm::ArrayRef<Value> numbers, Value stride,
-                   PanelsBody body);
+  void overVectors(ArrayRef<Value> numbers, PanelsBody body);
 };
 
 } // namespace qwen

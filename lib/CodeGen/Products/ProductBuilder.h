@@ -1,83 +1,137 @@
 //===- ProductBuilder.h - The operations of matrix products -----*- C++ -*-===//
 //
-// What the emitters of products share: addresses, loads, loops, and the chains
-// of fma that f32 products and attention's products have in common. The code
-// is scf, arith, math.fma and 1-D vectors; memory is reached through !llvm.ptr
-// and byte offsets.
+// The operations that emitters of products use: addresses, loads, loops, and
+// the chains of fma that f32 products and attention's products have in common.
+// The code is scf, arith, math.fma and 1-D vectors. Addresses are !llvm.ptr and
+// byte offsets.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef QWEN_LIB_CODEGEN_PRODUCTS_PRODUCTBUILDER_H
 #define QWEN_LIB_CODEGEN_PRODUCTS_PRODUCTBUILDER_H
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "qwen/CodeGen/Schedule/Schedule.h"
 
 namespace qwen {
 
+namespace arith = mlir::arith;
+namespace LLVM = mlir::LLVM;
+using mlir::ArrayRef;
+using mlir::function_ref;
+using mlir::ModuleOp;
+using mlir::MutableArrayRef;
+using mlir::SmallVector;
+using mlir::StringRef;
 using mlir::Type;
 using mlir::Value;
 using mlir::ValueRange;
-using Values = llvm::SmallVector<Value>;
+using mlir::VectorType;
+using Values = SmallVector<Value>;
+
+/// An operand of an operation on integers: a value, or a constant of the type
+/// that the other operand has.
+struct Int {
+  Int(Value value) : value(value) {}
+  Int(int64_t number) : number(number) {}
+
+  Value value;
+  int64_t number = 0;
+};
 
 class ProductBuilder : public mlir::ImplicitLocOpBuilder {
 public:
   /// Starts the body of the function of `kernel` at the end of `module`.
-  ProductBuilder(const KernelInfo &kernel, mlir::ModuleOp module);
+  ProductBuilder(const KernelInfo &kernel, ModuleOp module);
+
+  /// Types of elements.
+  const Type i8 = getI8Type(), i16 = getI16Type(), i32 = getI32Type(),
+             f16 = getF16Type(), f32 = getF32Type();
 
   Value argument(unsigned index) { return function.getArgument(index); }
-  void finish();
+  void finish() { mlir::func::ReturnOp::create(*this); }
 
-  /// Integers (i64).
-  Value integer(int64_t value);
-  Value add(Value a, Value b);
-  Value mul(Value a, Value b);
-  Value mul(Value a, int64_t b) { return mul(a, constant(a.getType(), b)); }
-  Value sub(Value a, Value b);
-  Value smaller(Value a, Value b);
-
-  /// Integers of any type, by the same bits in each lane. Shifts to the right
-  /// fill with zeros.
-  Value shiftLeft(Value a, Value bits);
-  Value shiftLeft(Value a, int64_t bits) {
-    return shiftLeft(a, constant(a.getType(), bits));
+  /// A constant of i64, the type of sizes and of places in memory.
+  Value integer(int64_t value) { return constant(getI64Type(), value); }
+  /// Integers of any type, by the same operand in each lane. Shifts to the
+  /// right fill with zeros, and div() takes no signs.
+#define QWEN_INTEGERS(Name, Op)                                                \
+  Value Name(Value a, Int b) {                                                 \
+    return createOrFold<arith::Op>(a, in(a.getType(), b));                     \
   }
-  Value shiftRight(Value a, Value bits);
-  Value shiftRight(Value a, int64_t bits) {
-    return shiftRight(a, constant(a.getType(), bits));
+  QWEN_INTEGERS(add, AddIOp)
+  QWEN_INTEGERS(sub, SubIOp)
+  QWEN_INTEGERS(mul, MulIOp)
+  QWEN_INTEGERS(div, DivUIOp)
+  QWEN_INTEGERS(smaller, MinSIOp)
+  QWEN_INTEGERS(shiftLeft, ShLIOp)
+  QWEN_INTEGERS(shiftRight, ShRUIOp)
+  QWEN_INTEGERS(bitAnd, AndIOp)
+  QWEN_INTEGERS(bitOr, OrIOp)
+  QWEN_INTEGERS(bitXor, XOrIOp)
+#undef QWEN_INTEGERS
+  /// Comparisons, as i1.
+  Value isEqual(Value a, Int b) {
+    return arith::CmpIOp::create(*this, arith::CmpIPredicate::eq, a,
+                                 in(a.getType(), b));
   }
-  Value bitAnd(Value a, Value b);
-  Value bitAnd(Value a, int64_t b) {
-    return bitAnd(a, constant(a.getType(), b));
+  Value isLess(Value a, Int b) {
+    return arith::CmpIOp::create(*this, arith::CmpIPredicate::slt, a,
+                                 in(a.getType(), b));
   }
-  Value bitOr(Value a, Value b);
-  Value bitXor(Value a, Value b);
+  /// The lower bits of an integer, in a narrower type.
+  Value truncated(Type type, Value a) {
+    return arith::TruncIOp::create(*this, type, a);
+  }
 
   /// Floats, and integers as floats.
-  Value addF(Value a, Value b);
-  Value subF(Value a, Value b);
-  Value mulF(Value a, Value b);
-  Value fma(Value a, Value b, Value c);
-  Value toFloat(Type type, Value integers);
-  Value bitcast(mlir::VectorType type, Value vector);
+  Value addF(Value a, Value b) { return createOrFold<arith::AddFOp>(a, b); }
+  Value subF(Value a, Value b) { return createOrFold<arith::SubFOp>(a, b); }
+  Value mulF(Value a, Value b) { return createOrFold<arith::MulFOp>(a, b); }
+  Value fma(Value a, Value b, Value c) {
+    return mlir::math::FmaOp::create(*this, a, b, c);
+  }
+  Value toFloat(Type type, Value integers) {
+    return arith::SIToFPOp::create(*this, type, integers);
+  }
+  Value bitcast(VectorType type, Value vector) {
+    return mlir::vector::BitCastOp::create(*this, type, vector);
+  }
 
-  /// Memory. Addresses are in bytes. Scalable vectors read and write only what
-  /// belongs to active outputs (forEachVector); other lanes are 0.
-  Value at(Value pointer, Value bytes);
-  Value at(Value pointer, int64_t bytes) { return at(pointer, integer(bytes)); }
+  /// Memory. Addresses are in bytes. Scalable vectors read and write only the
+  /// lanes of active outputs (forEachVector); other lanes are 0.
+  Value at(Value pointer, Int bytes) {
+    return LLVM::GEPOp::create(*this, pointer.getType(), i8, pointer,
+                               ValueRange(in(getI64Type(), bytes)));
+  }
+  /// Element `index` of an array at `pointer`, whose elements have `size`
+  /// bytes.
+  Value at(Value pointer, Value index, Int size) {
+    return at(pointer, mul(index, size));
+  }
   Value load(Type type, Value pointer);
   void store(Value value, Value pointer);
   /// Memory of the function: `bytes`, aligned to `alignment`.
-  Value scratch(int64_t bytes, int64_t alignment = 64);
+  Value scratch(int64_t bytes, int64_t alignment = 64) {
+    return LLVM::AllocaOp::create(*this,
+                                  LLVM::LLVMPointerType::get(getContext()), i8,
+                                  integer(bytes), alignment);
+  }
   /// Keeps LLVM from moving a load past this point, which would take a register
   /// earlier and spill another. It emits no instruction.
-  void keepLoadsInOrder();
+  void keepLoadsInOrder() {
+    LLVM::FenceOp::create(*this, LLVM::AtomicOrdering::seq_cst, "singlethread");
+  }
   /// Makes LLVM compute `values`, vectors of AVX-512, before all dots and loads
   /// that follow, so that these need no registers yet. It emits no instruction.
-  void keepOrder(llvm::MutableArrayRef<Value> values);
-  /// Loads and stores of values that must stay in memory: LLVM would keep them
-  /// in registers.
+  void keepOrder(MutableArrayRef<Value> values);
+  /// Loads and stores of values that must stay in memory, although LLVM would
+  /// keep them in registers.
   Value loadKept(Type type, Value pointer);
   void storeKept(Value value, Value pointer);
   /// Hides the origin of `value` from LLVM, so that LLVM does not rewrite its
@@ -85,30 +139,41 @@ public:
   Value opaque(Value value);
 
   bool isArm() const { return arch == Arch::AArch64; }
-  /// Whether vectors are scalable. withFixedVectors() emits code for vectors
-  /// that are not.
+  /// Whether vectors are scalable.
   bool isScalable() const { return scalable; }
-  /// Emits both code for vectors of 128 bits, with NEON's loads, which have
-  /// longer offsets and come in pairs, and code for longer scalable vectors.
-  void byLength(llvm::function_ref<void()> fixed,
-                llvm::function_ref<void()> longer);
-  void withFixedVectors(llvm::function_ref<void()> body);
+  /// Emits code for vectors of 128 bits, with NEON's loads, which have longer
+  /// offsets and come in pairs, and code for longer scalable vectors. The
+  /// kernel chooses when it runs.
+  void byLength(function_ref<void()> fixed, function_ref<void()> longer);
 
   /// Vectors. With scalable ones, `lanes` are those of each 128 bits of a
   /// register of f32.
-  mlir::VectorType vector(int64_t lanes, Type element) {
-    return mlir::VectorType::get({lanes}, element, {scalable});
+  VectorType vector(int64_t lanes, Type element) {
+    return VectorType::get({lanes}, element, {scalable});
   }
-  Value splat(mlir::VectorType type, Value scalar);
+  Value splat(VectorType type, Value scalar) {
+    return mlir::vector::BroadcastOp::create(*this, type, scalar);
+  }
+  /// The elements of these numbers of `a`, then of `c`.
+  Value shuffle(Value a, Value c, ArrayRef<int64_t> numbers) {
+    return mlir::vector::ShuffleOp::create(*this, a, c, numbers);
+  }
   Value constant(Type type, int64_t value);
-  Value zeros(mlir::VectorType type, float value = 0.0f);
+  Value zeros(VectorType type, float value = 0.0f) {
+    return arith::ConstantOp::create(
+        *this, mlir::DenseElementsAttr::get(type, llvm::APFloat(value)));
+  }
   /// `lanes` values of type f32, or of f16 or bf16 widened, which is exact.
   Value loadFloats(int64_t lanes, Type stored, Value pointer);
   /// 128 bits of elements, in each 128 bits of a vector.
   Value loadQuad(Type element, Value pointer);
-  Value intrinsic(Type result, llvm::StringRef name, ValueRange arguments);
+  Value intrinsic(Type result, StringRef name, ValueRange arguments) {
+    return LLVM::CallIntrinsicOp::create(*this, result, getStringAttr(name),
+                                         arguments)
+        .getResult(0);
+  }
   /// table[i] for each byte i of `indices`, which are 0 to 15.
-  Value lookUp(llvm::ArrayRef<int8_t> table, Value indices);
+  Value lookUp(ArrayRef<int8_t> table, Value indices);
   /// A vector of 128 bits as the first bits of a scalable one, in the same
   /// register.
   Value inScalable(Value vector);
@@ -118,41 +183,60 @@ public:
   Value shiftedInto(Value into, Value value, int64_t bits, bool left);
   /// Arm's instruction zip, uzp or trn on two vectors with elements of `bits`:
   /// the first or the second half of the result, in the type of `a`.
-  Value permuted(llvm::StringRef name, int64_t bits, Value a, Value c,
-                 bool second);
+  Value permuted(StringRef name, int64_t bits, Value a, Value c, bool second);
 
   /// for (i64 i = lower; i < upper; i += step). The body takes and returns the
   /// values that are carried from one iteration to the next.
-  using LoopBody = llvm::function_ref<Values(Value, ValueRange)>;
-  Values loop(Value lower, Value upper, int64_t step, ValueRange carried,
+  using LoopBody = function_ref<Values(Value, ValueRange)>;
+  Values loop(Int lower, Int upper, Int step, ValueRange carried,
               LoopBody body);
-  void loop(Value lower, Value upper, int64_t step,
-            llvm::function_ref<void(Value)> body);
+  void loop(Int lower, Int upper, Int step, function_ref<void(Value)> body) {
+    loop(lower, upper, step, {},
+         [&](Value index, ValueRange) { return body(index), Values(); });
+  }
   /// if (condition) then(); else otherwise();
-  void branch(Value condition, llvm::function_ref<void()> then,
-              llvm::function_ref<void()> otherwise);
-  Value isNull(Value pointer);
+  void branch(Value condition, function_ref<void()> then,
+              function_ref<void()> otherwise) {
+    auto without = [](function_ref<void()> body) {
+      return [body] { return body(), Values(); };
+    };
+    choose(condition, without(then), without(otherwise));
+  }
+  Value isNull(Value pointer) {
+    return LLVM::ICmpOp::create(*this, LLVM::ICmpPredicate::eq, pointer,
+                                LLVM::ZeroOp::create(*this, pointer.getType()));
+  }
   /// condition ? then() : otherwise().
-  Values choose(Value condition, llvm::function_ref<Values()> then,
-                llvm::function_ref<Values()> otherwise);
+  Values choose(Value condition, function_ref<Values()> then,
+                function_ref<Values()> otherwise);
   /// pointer ? other() : values.
   Values unlessNull(Value pointer, ValueRange values,
-                    llvm::function_ref<Values()> other);
+                    function_ref<Values()> other) {
+    return choose(isNull(pointer), [&] { return Values(values); }, other);
+  }
   /// For outputs [0, count) in scalable vectors: calls `body` with the first
   /// output of a tile and its number of vectors, which is each of `vectors` (in
   /// descending order) as long as they are full and at last 1, where outputs
   /// below count are active.
-  void forEachVector(Value count, llvm::ArrayRef<int64_t> vectors,
-                     llvm::function_ref<void(Value, int64_t)> body);
+  void forEachVector(Value count, ArrayRef<int64_t> vectors,
+                     function_ref<void(Value, int64_t)> body);
   /// A distance in vectors that is `distance` where they have 128 bits.
-  Value scaled(int64_t distance);
+  Value scaled(int64_t distance) {
+    if (!scalable || distance == 0)
+      return integer(distance);
+    return mul(LLVM::vscale::create(*this, getI64Type()), distance);
+  }
 
   /// Bytes that one prefetch fetches.
   static constexpr int64_t kCacheLine = 64;
   /// Fetches the line at `address`. The second cache waits for more lines at
   /// once than the first.
   enum class CacheLevel : uint8_t { L1, L2 };
-  void prefetch(Value address, CacheLevel level = CacheLevel::L2);
+  void prefetch(Value address, CacheLevel level = CacheLevel::L2) {
+    LLVM::Prefetch::create(*this, address, /*rw=*/0,
+                           /*hint=*/level == CacheLevel::L1 ? 3 : 2,
+                           /*cache=*/1);
+  }
 
   /// Prefetches: step i of a chain fetches `lines` lines from pointer +
   /// i * stride on.
@@ -165,15 +249,22 @@ public:
   /// acc = fma(w, x, acc) for `count` steps in order. Step i reads `columns`
   /// weights of type `stored` at weights + i * stride and one f32 of each row
   /// at x[r] + 4 * i. Returns the rows' vectors of `lanes` floats, row by row.
-  Values chains(llvm::ArrayRef<Value> x, Value weights, Value stride,
-                Type stored, Value count, int64_t columns, int64_t lanes,
+  Values chains(ArrayRef<Value> x, Value weights, Value stride, Type stored,
+                Value count, int64_t columns, int64_t lanes,
                 const ReadAhead &ahead = {});
 
+private:
+  Value in(Type type, Int a) {
+    return a.value ? a.value : constant(type, a.number);
+  }
   /// The predicate of a scalable vector with `lanes` lanes for each 128 bits of
   /// outputs in f32: those of active outputs.
-  Value predicate(int64_t lanes);
-
-private:
+  Value predicate(int64_t lanes) {
+    return intrinsic(vector(lanes, getI1Type()),
+                     "llvm.get.active.lane.mask.nxv" + std::to_string(lanes) +
+                         "i1.i64",
+                     {integer(0), mul(active, lanes / 4)});
+  }
   /// fma(w, element i of each 128 bits of four, sum).
   Value fmaByElement(Value w, Value four, int64_t i, Value sum);
 
@@ -188,7 +279,7 @@ private:
 /// Each order emits the code of one kernel.
 #define QWEN_ORDER(Order)                                                      \
   void emitOrder(const KernelInfo &kernel, const Order##Schedule &schedule,    \
-                 mlir::ModuleOp module);
+                 ModuleOp module);
 #include "qwen/CodeGen/Schedule/Orders.def"
 
 } // namespace qwen

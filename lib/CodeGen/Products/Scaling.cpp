@@ -1,9 +1,6 @@
 //===- Scaling.cpp - Dots of integers to sums of floats -------------------===//
 
 #include "Scaling.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace qwen;
 using namespace mlir;
@@ -50,8 +47,8 @@ static Values inTwoSteps(ProductBuilder &b, Value bytes, bool isSigned,
       cast<VectorType>(integers.getType()).getDimSize(0) / vectors;
   Values result;
   for (int64_t v = 0; v < vectors; ++v) {
-    Value part = LLVM::vector_extract::create(
-        b, b.vector(lanes, b.getI16Type()), integers, v * lanes);
+    Value part = LLVM::vector_extract::create(b, b.vector(lanes, b.i16),
+                                              integers, v * lanes);
     result.push_back(widened(b, part, isSigned, 32));
   }
   return result;
@@ -75,7 +72,7 @@ static Value inWords(ProductBuilder &b, Value bytes, bool isSigned, int64_t v) {
                             isSigned ? "llvm.aarch64.neon.tbl2.v16i8"
                                      : "llvm.aarch64.neon.tbl1.v16i8",
                             tables);
-  return b.bitcast(b.vector(4, b.getI32Type()), words);
+  return b.bitcast(b.vector(4, b.i32), words);
 }
 
 /// The integers that are stored as `value`.
@@ -83,7 +80,7 @@ static Value withoutBias(ProductBuilder &b, const ScaleInfo &scales,
                          Value value) {
   if (scales.subBias == 0)
     return value;
-  return b.add(value, b.constant(value.getType(), -scales.subBias));
+  return b.add(value, -scales.subBias);
 }
 
 /// Stored integers of 6 bits of 16 outputs, whose bytes loadRow() loads, by
@@ -98,18 +95,18 @@ static Value movedBytes(ProductBuilder &b, Value j,
     const auto type = cast<VectorType>(from.getType());
     Value place = b.mul(b.bitAnd(j, last), bits);
     Value distance = b.sub(b.integer(8 - bits), place);
-    Value byte = arith::TruncIOp::create(b, b.getI8Type(), distance);
-    return b.shiftLeft(from, b.splat(type, byte));
+    return b.shiftLeft(from, b.splat(type, b.truncated(b.i8, distance)));
   };
   Value lower = atTop(b.shiftRight(j, 1), 1, 4);
-  Value upper = atTop(b.add(b.shiftRight(j, 2), b.integer(4)), 3, 2);
+  Value upper = atTop(b.add(b.shiftRight(j, 2), 4), 3, 2);
   Value both = b.shiftedInto(upper, lower, 2, false);
   return b.shiftRight(both, 2);
 }
 
 /// Integers of the outputs whose bytes loadRow() loads: as bytes, or as i32.
 static Value integersOf(ProductBuilder &b, const ScaleInfo &scales, Value j,
-                        bool inBytes, function_ref<Value(Value)> loadRow) {
+                        int64_t lanes, bool inBytes,
+                        function_ref<Value(Value)> loadRow) {
   if (scales.subBits == 8)
     return widened(b, loadRow(j), true, 32);
   // x86 has no shift of bytes, so bytes move in pairs.
@@ -120,34 +117,23 @@ static Value integersOf(ProductBuilder &b, const ScaleInfo &scales, Value j,
                     int64_t to) -> Value {
     Value from = loadRow(row);
     if (inPairs)
-      from = vector::BitCastOp::create(
-          b,
-          b.vector(cast<VectorType>(from.getType()).getDimSize(0) / 2,
-                   b.getI16Type()),
-          from);
+      from = b.bitcast(b.vector(lanes / 2, b.i16), from);
     else if (!inBytes)
       from = widened(b, from, false, 32);
     const auto type = cast<VectorType>(from.getType());
     Value place = b.mul(b.bitAnd(j, last), bits);
-    Value value = arith::ShRUIOp::create(
-        b, from,
-        b.splat(type,
-                arith::TruncIOp::create(b, type.getElementType(), place)));
+    Value value = b.shiftRight(
+        from, b.splat(type, b.truncated(type.getElementType(), place)));
     if (to != 0)
       value = b.shiftLeft(value, to);
     const int64_t mask = ((1 << bits) - 1) << to;
-    return arith::AndIOp::create(
-        b, value, b.constant(type, inPairs ? mask * 0x0101 : mask));
+    return b.bitAnd(value, inPairs ? mask * 0x0101 : mask);
   };
   Value lower = bitsOf(b.shiftRight(j, 1), 1, 4, 0);
-  Value upper = bitsOf(b.add(b.shiftRight(j, 2), b.integer(4)), 3, 2, 4);
+  Value upper = bitsOf(b.add(b.shiftRight(j, 2), 4), 3, 2, 4);
   Value value = b.bitOr(lower, upper);
   if (inPairs)
-    value = vector::BitCastOp::create(
-        b,
-        b.vector(2 * cast<VectorType>(value.getType()).getDimSize(0),
-                 b.getI8Type()),
-        value);
+    value = b.bitcast(b.vector(lanes, b.i8), value);
   return withoutBias(b, scales, value);
 }
 
@@ -160,9 +146,8 @@ Values qwen::subIntegers(ProductBuilder &b, WeightFormat format, Value header,
                     output);
   auto rowsFrom = [&](int64_t first, int64_t count) {
     return [&b, rows, first, count](Value row) {
-      return b.load(
-          b.vector(count, b.getI8Type()),
-          b.at(b.at(rows, b.mul(row, kPanelOutputs)), b.scaled(first)));
+      return b.load(b.vector(count, b.i8),
+                    b.at(b.at(rows, row, kPanelOutputs), b.scaled(first)));
     };
   };
   // Whole bytes have no bits to move, and the bits of few outputs move in the
@@ -171,7 +156,7 @@ Values qwen::subIntegers(ProductBuilder &b, WeightFormat format, Value header,
   if (scales.subBits == 8 || lanes * vectors < 8) {
     for (int64_t v = 0; v < vectors; ++v)
       result.push_back(
-          integersOf(b, scales, j, false, rowsFrom(v * lanes, lanes)));
+          integersOf(b, scales, j, lanes, false, rowsFrom(v * lanes, lanes)));
     return result;
   }
   const bool isSigned = scales.subBias != 0;
@@ -182,7 +167,7 @@ Values qwen::subIntegers(ProductBuilder &b, WeightFormat format, Value header,
       result.push_back(inWords(b, integers, isSigned, v));
     return result;
   }
-  Value integers = integersOf(b, scales, j, true, rowBytes);
+  Value integers = integersOf(b, scales, j, lanes * vectors, true, rowBytes);
   if (vectors == 1)
     return {widened(b, integers, isSigned, 32)};
   return inTwoSteps(b, integers, isSigned, vectors);

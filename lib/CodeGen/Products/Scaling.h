@@ -1,8 +1,8 @@
 //===- Scaling.h - Dots of integers to sums of floats -----------*- C++ -*-===//
 //
-// What kinds of scales do differently in products with quantized weights:
-// blocks have a scale, or a minimum or a zero point too, and sub-blocks have
-// integers. docs/numerics.md defines t, the sum of a block of activations.
+// The part of products with quantized weights that differs by the kind of
+// scales: blocks have a scale, or a minimum or a zero point too, and sub-blocks
+// have integers. docs/numerics.md defines t, the sum of a block of activations.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,7 +23,7 @@ public:
   /// These vectors for bytes that are `factor` times the values. `number(i)` is
   /// number i of the block's header for each output, as f32.
   Values scales(ProductBuilder &b, int64_t factor,
-                llvm::function_ref<Value(int64_t)> number) const;
+                function_ref<Value(int64_t)> number) const;
 
   /// Whether add() takes sums of activations.
   bool takesSums() const { return of.numbers == 2; }
@@ -31,8 +31,8 @@ public:
   /// t after a block, from t before it. `dot` is the exact sum of the products
   /// of bytes and activations, and `sum` the exact sum of the activations (null
   /// unless takesSums()), both as f32.
-  Value add(ProductBuilder &b, Value dot, Value sum,
-            llvm::ArrayRef<Value> scales, Value t) const;
+  Value add(ProductBuilder &b, Value dot, Value sum, ArrayRef<Value> scales,
+            Value t) const;
 
 private:
   const ScaleInfo &of;

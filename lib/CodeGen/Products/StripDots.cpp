@@ -31,32 +31,29 @@ static ByteRange rangeOf(const Product &p, bool takesMagnitudes) {
 /// Whether 16 bits hold the products of one step only, so that each step adds
 /// to the sums of 32 bits.
 static bool addsEachStep(const Product &p) {
-  return p.isa.dot.kind == DotKind::Maddubs &&
-         scalesOf(p.format).hasSubBlocks() &&
+  return p.isa.dot.kind == DotKind::Maddubs && p.divided &&
          rangeOf(p, false).most * 2 * 2 * 127 > INT16_MAX;
 }
 
 void qwen::sharedDots(TileSums &sums, Strips &strips, const Group &group) {
   Product &p = sums.p;
   ProductBuilder &b = sums.b;
-  const int64_t tokens = sums.loops.tokens, vectors = sums.loops.vectors;
-  const auto size = int64_t(group.panels) * tokens * vectors;
-  const int64_t steps = kGroup / 4 / sums.subDots;
+  const int64_t tokens = sums.loops.tokens, vectors = sums.loops.vectors,
+                steps = kGroup / 4 / p.subDots;
   const ByteRange range = rangeOf(p, strips.takesMagnitudes);
   // Else a sum, or the product of a dot, is added where it is loaded or made.
   const bool startsDots =
-      addsEachStep(p) || (p.isa.dot.kind != DotKind::Maddubs &&
-                          !scalesOf(p.format).hasSubBlocks());
+      addsEachStep(p) || (p.isa.dot.kind != DotKind::Maddubs && !p.divided);
   Values places;
-  for (size_t panel = 0; panel < group.panels; ++panel)
+  for (size_t panel = 0; panel < sums.tile.panels.size(); ++panel)
     places.push_back(strips.placeOf(panel, group.number));
   auto keepLoadsInOrder = [&] {
     if (isTight(p))
       b.keepLoadsInOrder();
   };
-  for (int64_t sub = 0; sub < sums.subDots; ++sub) {
+  for (int64_t sub = 0; sub < p.subDots; ++sub) {
     SmallVector<Dot> dots;
-    for (int64_t i = 0; i < size; ++i) {
+    for (int64_t i = 0; i < int64_t(sums.tile.size); ++i) {
       Value start = startsDots ? group.start(i, sub) : nullptr;
       Value scale =
           sums.scalesDots && group.scale ? group.scale(i, sub) : nullptr;

@@ -1,7 +1,6 @@
-//===- Strips.cpp - What the tiles of a strip of tokens share -------------===//
+//===- Strips.cpp - Weights that the tiles of a strip share ---------------===//
 
 #include "Strips.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace qwen;
 using namespace mlir;
@@ -20,43 +19,33 @@ Strips::Strips(TileSums &sums, int64_t strip, int64_t depth, Shared shared)
 }
 
 //===----------------------------------------------------------------------===//
-// What tiles share
+// Memory that tiles share
 //===----------------------------------------------------------------------===//
 
 Value Strips::placeOf(size_t panel, Value g) {
-  Value number = b.sub(g, firstGroup);
-  Value group = b.at(memory, b.mul(number, sums.loops.abreast * groupBytes));
+  Value group =
+      b.at(memory, b.sub(g, firstGroup), sums.loops.abreast * groupBytes);
   return panel == 0 ? group : b.at(group, int64_t(panel) * groupBytes);
-}
-
-Values Strips::codesOf(Value header, Value blockFirst, Value first,
-                       int64_t group, int64_t chunk, int64_t v) {
-  Value inBlock = b.sub(first, blockFirst);
-  Value chunks = b.at(b.at(b.at(header, panelHeaderBytes(p.format)),
-                           b.mul(inBlock, panelGroupBytes(p.format))),
-                      group * panelGroupBytes(p.format));
-  return p.unpack->codes(
-      b, chunk, [&](int64_t i, bool) { return sums.loadVector(chunks, i, v); });
 }
 
 void Strips::shareGroup(const Panel &panel, size_t number, Value g) {
   Value block = p.blockOf(g), to = placeOf(number, g);
-  Value header = sums.headerOf(panel, block);
-  Value blockFirst = b.mul(block, weightBlock(p.format) / kGroup);
+  Value header = p.headerOf(panel.weights, block);
+  Value inBlock = b.sub(g, b.mul(block, p.blockGroups));
   if (shared != Shared::Integers)
-    shareBytes(header, blockFirst, g, to);
-  shareIntegers(header, b.sub(g, blockFirst), to);
+    shareBytes(p.chunksOf(header, inBlock), to);
+  shareIntegers(header, inBlock, to);
   if (shared == Shared::SignedBytes)
     shareCorrection(to);
 }
 
-void Strips::shareBytes(Value header, Value blockFirst, Value g, Value to) {
-  const int64_t vectors = sums.loops.vectors, chunks = p.unpack->chunks();
-  for (int64_t chunk = 0; chunk < chunks; ++chunk)
+void Strips::shareBytes(Value chunks, Value to) {
+  const int64_t vectors = sums.loops.vectors, count = p.unpack->chunks();
+  for (int64_t chunk = 0; chunk < count; ++chunk)
     for (int64_t v = 0; v < vectors; ++v) {
-      const Values codes = codesOf(header, blockFirst, g, 0, chunk, v);
+      const Values codes = sums.codesOf(chunks, chunk, v);
       for (int64_t part = 0; part < p.unpack->parts; ++part) {
-        const int64_t step = chunk + part * chunks;
+        const int64_t step = chunk + part * count;
         Value w = p.unpack->bytes(b, codes, chunk, part);
         if (shared == Shared::SignedBytes)
           w = b.sub(w, b.constant(w.getType(), p.unpack->range.bias));
@@ -72,12 +61,10 @@ void Strips::shareBytes(Value header, Value blockFirst, Value g, Value to) {
 /// dots, then the sub-minimums.
 void Strips::shareIntegers(Value header, Value inBlock, Value to) {
   for (int64_t set = 0; set < integerSets; ++set) {
-    const int64_t number = set / sums.subDots;
-    Value j =
-        b.add(b.mul(inBlock, sums.subDots), b.integer(set % sums.subDots));
+    const int64_t number = set / p.subDots;
     const Values integers =
-        subIntegers(b, p.format, header, number, j, b.integer(0),
-                    sums.loops.vectors, sums.loops.lanes);
+        p.integersOf(header, number, inBlock, set % p.subDots, b.integer(0),
+                     sums.loops.vectors, sums.loops.lanes);
     for (auto [v, value] : llvm::enumerate(integers)) {
       Value stored = value;
       if (number == 0 && sums.scalesDots)
@@ -88,13 +75,13 @@ void Strips::shareIntegers(Value header, Value inBlock, Value to) {
   }
 }
 
-/// Dots with activations that are 128 more lack -128 * the sum of their
-/// weights.
+/// The correction of dots whose activations are 128 more: -128 * the sum of
+/// their weights.
 void Strips::shareCorrection(Value to) {
-  const VectorType type = b.vector(sums.vectorBytes, b.getI8Type());
-  const int64_t steps = kGroup / 4 / sums.subDots;
+  const VectorType type = b.vector(sums.vectorBytes, b.i8);
+  const int64_t steps = kGroup / 4 / p.subDots;
   Value sum = b.constant(sums.integers(), 0);
-  for (int64_t sub = 0; sub < sums.subDots; ++sub) {
+  for (int64_t sub = 0; sub < p.subDots; ++sub) {
     Dot dot = sums.dotFrom(nullptr);
     for (int64_t step = 0; step < steps; ++step)
       dot.step(b.constant(type, 1),
@@ -110,7 +97,7 @@ void Strips::shareCorrection(Value to) {
 Value Strips::sharedBytes(Value place, int64_t step, int64_t v,
                           bool magnitudes) {
   return b.load(
-      b.vector(sums.vectorBytes, b.getI8Type()),
+      b.vector(sums.vectorBytes, b.i8),
       b.at(place, (magnitudes ? kWeightBytes : 0) +
                       (step * sums.loops.vectors + v) * sums.vectorBytes));
 }
@@ -118,10 +105,10 @@ Value Strips::sharedBytes(Value place, int64_t step, int64_t v,
 Values Strips::sharedIntegers(size_t panel, int64_t number, Value g,
                               int64_t sub) {
   const VectorType type = number == 0 && sums.scalesDots
-                              ? b.vector(2 * sums.loops.lanes, b.getI16Type())
+                              ? b.vector(2 * sums.loops.lanes, b.i16)
                               : sums.integers();
   Value from = b.at(placeOf(panel, g),
-                    integersAt + (number * sums.subDots + sub) * kIntegerBytes);
+                    integersAt + (number * p.subDots + sub) * kIntegerBytes);
   Values result;
   for (int64_t v = 0; v < sums.loops.vectors; ++v)
     result.push_back(b.load(type, b.at(from, v * sums.vectorBytes)));
@@ -147,10 +134,10 @@ void Strips::emitPanels(ArrayRef<Panel> panels, Value output) {
   const int64_t tokenBytes =
       int64_t(panels.size()) * sums.loops.vectors * sums.vectorBytes;
   Value blocks = p.activationBlocks();
-  b.loop(b.integer(0), p.m, strip, [&](Value first) {
-    Value end = b.smaller(p.m, b.add(first, b.integer(strip)));
-    b.loop(b.integer(0), blocks, each, [&](Value block) {
-      Value last = b.smaller(blocks, b.add(block, b.integer(each)));
+  b.loop(0, p.m, strip, [&](Value first) {
+    Value end = b.smaller(p.m, b.add(first, strip));
+    b.loop(0, blocks, each, [&](Value block) {
+      Value last = b.smaller(blocks, b.add(block, each));
       firstGroup = b.mul(block, kBlockGroups);
       b.loop(firstGroup, b.smaller(p.groups(), b.mul(last, kBlockGroups)), 1,
              [&](Value g) {
@@ -159,8 +146,9 @@ void Strips::emitPanels(ArrayRef<Panel> panels, Value output) {
              });
       b.loop(first, end, sums.loops.tokens, [&](Value token) {
         const Values tokens = sums.loops.tokensFrom(token);
-        Value held = b.at(totals, b.mul(b.sub(token, first), tokenBytes));
-        addRun(sums.tileOf(panels, output, tokens), tokens, block, last, held);
+        Value held = b.at(totals, b.sub(token, first), tokenBytes);
+        sums.begin(panels, output, tokens);
+        addRun(tokens, block, last, held);
       });
     });
   });
@@ -168,18 +156,14 @@ void Strips::emitPanels(ArrayRef<Panel> panels, Value output) {
 
 /// The dots of blocks [block, last) of a tile, whose sums before and after them
 /// lie at `held`, but at the ends of K.
-void Strips::addRun(const Tile &tile, ArrayRef<Value> tokens, Value block,
-                    Value last, Value held) {
-  auto is = [&](Value a, Value c) -> Value {
-    return arith::CmpIOp::create(b, arith::CmpIPredicate::eq, a, c);
-  };
+void Strips::addRun(ArrayRef<Value> tokens, Value block, Value last,
+                    Value held) {
   auto place = [&](size_t i) {
     return b.at(held, int64_t(i) * sums.vectorBytes);
   };
-  for (const Panel &panel : tile.panels)
-    p.prefetchStore(sums.loops.outputOf(panel, tile.output), tokens);
+  sums.loops.prefetchStore(tile.panels, tile.output, tokens);
   Values totals = b.choose(
-      is(block, b.integer(0)),
+      b.isEqual(block, 0),
       [&] { return Values(tile.size, b.zeros(sums.floats())); },
       [&] {
         Values before;
@@ -187,16 +171,11 @@ void Strips::addRun(const Tile &tile, ArrayRef<Value> tokens, Value block,
           before.push_back(b.load(sums.floats(), place(i)));
         return before;
       });
-  totals = sums.addBlocks(tile, totals, block,
-                          b.smaller(sums.wholeBlocks(), last), last);
+  totals =
+      sums.addBlocks(totals, block, b.smaller(sums.wholeBlocks(), last), last);
   b.branch(
-      is(last, p.activationBlocks()),
-      [&] {
-        for (auto [panel, ofPanel] :
-             llvm::zip_equal(tile.panels, sums.byPanel(tile, totals)))
-          p.store(sums.loops.outputOf(panel, tile.output), tokens, ofPanel,
-                  sums.loops.lanes);
-      },
+      b.isEqual(last, p.activationBlocks()),
+      [&] { sums.loops.store(tile.panels, tile.output, tokens, totals); },
       [&] {
         for (auto [i, total] : llvm::enumerate(totals))
           b.store(total, place(i));

@@ -1,7 +1,8 @@
-//===- Strips.h - What the tiles of a strip of tokens share -----*- C++ -*-===//
+//===- Strips.h - Weights that the tiles of a strip share -------*- C++ -*-===//
 //
 // The loops of StripDots and BlockDots, x86's orders for prompts, and the
-// memory on the stack for what the tiles of a strip share:
+// memory on the stack for the weights that the tiles of a strip of tokens
+// share:
 //
 //   for each panel of 16 outputs, or each two together
 //     for each strip of tokens
@@ -30,24 +31,20 @@ public:
     /// Bytes as dots take them.
     Bytes,
     /// Bytes of weights with their sign, for dots with unsigned activations,
-    /// and what these dots lack.
+    /// and the correction of these dots.
     SignedBytes,
     /// Nothing.
     Integers,
   };
 
-  /// Has `sums` take the integers of sub-blocks from the memory. Strips have
+  /// Makes `sums` take the integers of sub-blocks from the memory. Strips have
   /// `strip` tokens, and `depth` groups are shared at once.
   Strips(TileSums &sums, int64_t strip, int64_t depth, Shared shared);
 
   /// Emits all loops.
   void emit();
 
-  /// The chunk `chunk` of group first + group, vector `v`, of the block of
-  /// weights with this header, which begins with group `blockFirst`.
-  Values codesOf(Value header, Value blockFirst, Value first, int64_t group,
-                 int64_t chunk, int64_t v);
-  /// Where what is shared of group g of a panel lies.
+  /// The address of the memory for group g of a panel.
   Value placeOf(size_t panel, Value g);
   /// The bytes of `step` and vector `v` of the group at `place`, or their
   /// magnitudes.
@@ -55,7 +52,7 @@ public:
                     bool magnitudes = false);
   /// Integer `number` of sub-block `sub`, for each vector.
   Values sharedIntegers(size_t panel, int64_t number, Value g, int64_t sub);
-  /// What the sum of a group's dots, times sub-scales, lacks.
+  /// The correction of the sum of a group's dots times sub-scales.
   Value sharedCorrection(size_t panel, Value g);
 
   const Shared shared;
@@ -64,17 +61,17 @@ public:
   const bool takesMagnitudes;
 
 private:
-  void emitPanels(llvm::ArrayRef<Panel> panels, Value output);
+  void emitPanels(ArrayRef<Panel> panels, Value output);
   void shareGroup(const Panel &panel, size_t number, Value g);
-  void shareBytes(Value header, Value blockFirst, Value g, Value to);
+  void shareBytes(Value chunks, Value to);
   void shareIntegers(Value header, Value inBlock, Value to);
   void shareCorrection(Value to);
-  void addRun(const Tile &tile, llvm::ArrayRef<Value> tokens, Value block,
-              Value last, Value held);
+  void addRun(ArrayRef<Value> tokens, Value block, Value last, Value held);
 
   TileSums &sums;
   Product &p = sums.p;
   ProductBuilder &b = sums.b;
+  const Tile &tile = sums.tile;
   const int64_t strip, depth;
 
   static constexpr int64_t kWeightBytes = kGroup * kPanelOutputs;
@@ -83,9 +80,7 @@ private:
   /// The memory of a group has, in this order: weights by step and vector,
   /// their magnitudes, sub-scales and sub-minimums, the correction.
   const int64_t integerSets =
-      scalesOf(p.format).hasSubBlocks()
-          ? sums.subDots + scalesOf(p.format).numbers - 1
-          : 0;
+      p.divided ? p.subDots + scalesOf(p.format).numbers - 1 : 0;
   const int64_t integersAt =
       shared == Shared::Integers ? 0 : kWeightBytes * (takesMagnitudes ? 2 : 1);
   const int64_t correctionAt = integersAt + integerSets * kIntegerBytes;

@@ -1,7 +1,7 @@
 //===- TileSums.h - Dots of a tile to its sums along K ----------*- C++ -*-===//
 //
-// What the orders of tiles have in common: for the sums of a tile of outputs
-// and tokens,
+// The loops of orders whose tiles add dots along K. The sums of a tile of
+// outputs and tokens are
 //
 //   for each block of 128 activations
 //     for each group of 32 along K
@@ -20,45 +20,43 @@
 
 namespace qwen {
 
-/// One group of 32 in several panels.
-struct Group {
-  /// Its number along K.
-  Value number;
-  size_t panels;
-  /// The first output of the tile, and where the chunks begin in a panel.
-  Value output;
-  llvm::function_ref<Value(size_t panel)> chunks;
-  /// Activations.
-  llvm::ArrayRef<Value> q;
-  /// start() gives the start value of dot `sub` of accumulator i, and use()
-  /// takes its sum. A group has dotsOfGroup() dots.
-  llvm::function_ref<Value(int64_t i, int64_t sub)> start;
-  llvm::function_ref<void(int64_t i, int64_t sub, Value dot)> use;
-  /// Null, or the sub-scales that dot `sub` of accumulator i is multiplied
-  /// with, where TileSums::scalesDots.
-  llvm::function_ref<Value(int64_t i, int64_t sub)> scale = nullptr;
-};
-
 /// The activations and panels of a tile.
 struct Tile {
-  /// Where quantized activations of a token are.
+  /// Addresses of a token's quantized activations.
   struct Activations {
     Value q, d, sums;
   };
-  llvm::ArrayRef<Panel> panels;
+  ArrayRef<Panel> panels;
   /// Its first output and token.
   Value output, first;
-  llvm::SmallVector<Activations> tokens;
+  SmallVector<Activations> tokens;
   /// Number of accumulators.
   size_t size;
 };
 
-/// Where the sub-blocks of an activation block are.
-struct SubBlocks {
-  /// The headers of the block of weights, one in each panel.
+/// A block of weights, or a part of one, in all panels of a tile.
+struct WeightBlock {
+  /// Its headers, one in each panel.
   Values headers;
-  /// The first group of the block of weights.
+  /// Its first group.
   Value first;
+};
+
+/// One group of 32 in all panels of a tile.
+struct Group {
+  const WeightBlock &in;
+  /// Its number along K, and its place in the block in units of `unit` bytes.
+  Value number, place;
+  int64_t unit;
+  /// Addresses of each token's activations.
+  Values q;
+  /// start() gives the start value of dot `sub` of accumulator i, and use()
+  /// takes its sum. A group has dotsOfGroup() dots.
+  function_ref<Value(int64_t i, int64_t sub)> start;
+  function_ref<void(int64_t i, int64_t sub, Value dot)> use;
+  /// Null, or the sub-scales that dot `sub` of accumulator i is multiplied
+  /// with, where TileSums::scalesDots.
+  function_ref<Value(int64_t i, int64_t sub)> scale = nullptr;
 };
 
 /// Accumulator i of a tile is (panel * tokens + token) * vectors + vector.
@@ -70,17 +68,15 @@ class TileSums {
 public:
   TileSums(TileLoops &loops, int64_t unroll, int64_t prefetch);
 
-  /// The order gives this function, which emits the dots of a group.
+  /// Emits the dots of a group. Each order sets this function.
   std::function<void(const Group &)> addGroup;
-  /// If tiles share the integers of sub-blocks: gives integer `number` of
-  /// sub-block `sub` of group g, in a panel of the tile, for each of its
-  /// vectors.
+  /// Integer `number` of sub-block `sub` of group g, in a panel of the tile,
+  /// for each of its vectors. Orders whose tiles share these integers set it.
   std::function<Values(size_t panel, int64_t number, Value g, int64_t sub)>
       sharedIntegers;
-  /// If the order has code for all groups of a block at once: gives t of each
-  /// accumulator for a format with sub-blocks.
-  std::function<Values(const Tile &tile, Value block, const GroupSpan &span)>
-      wholeBlock;
+  /// t of each accumulator for a format with sub-blocks. Orders with code for
+  /// all groups of a block at once set it.
+  std::function<Values(Value block, const GroupSpan &span)> wholeBlock;
   /// Whether addGroup() multiplies dots with sub-scales, and these start from
   /// the sums of the groups before.
   bool scalesDots = false;
@@ -93,76 +89,79 @@ public:
     return b.scratch(tiles * loops.tokens * loops.vectors * vectorBytes,
                      vectorBytes);
   }
-  Tile tileOf(llvm::ArrayRef<Panel> panels, Value output,
-              llvm::ArrayRef<Value> tokens);
+  /// Makes this the tile that is emitted now.
+  void begin(ArrayRef<Panel> panels, Value output, ArrayRef<Value> tokens);
   /// Emits the loops of orders whose tiles go along all of K.
   void emit();
-  /// The sums of a tile for each of its panels.
-  llvm::SmallVector<Values> byPanel(const Tile &tile, const Values &totals);
   /// `totals` after activation blocks [first, last), of which those before
   /// `whole` have all groups.
-  Values addBlocks(const Tile &tile, Values totals, Value first, Value whole,
-                   Value last);
+  Values addBlocks(Values totals, Value first, Value whole, Value last);
   /// Activation blocks of a token that have all groups.
-  Value wholeBlocks() { return b.shiftRight(p.groups(), 2); }
+  Value wholeBlocks() { return b.div(p.groups(), kBlockGroups); }
 
   // Parts of the dots of a group.
 
+  /// The address of a group's first chunk in a panel.
+  Value chunksOf(const Group &group, size_t panel);
   /// Vector `v` of a chunk of the group whose chunks begin at `chunks`.
   Value loadVector(Value chunks, int64_t chunk, int64_t v);
+  /// The codes of vector `v` of a chunk, as Unpack takes them.
+  Values codesOf(Value chunks, int64_t chunk, int64_t v) {
+    return p.unpack->codes(
+        b, chunk, [&](int64_t i, bool) { return loadVector(chunks, i, v); });
+  }
   /// Activations 4 * step .. 4 * step + 3 of a group, as Dot takes them.
   Value activations(Value q, int64_t step);
   /// Fetches the chunks of a group that begin at `chunks`, as far as those of
   /// step `chunk` are new.
   void prefetchChunk(Value chunks, int64_t chunk);
-  /// Start value `i * subDots + sub` is that of dot `sub` of accumulator `i`.
+  /// Start value `i * p.subDots + sub` is that of dot `sub` of accumulator `i`.
   Values startsOf(const Group &group);
   /// Gives the dots `sub` of a group to group.use(), in the order of the code.
   /// Start values that the dots lack are computed or loaded where they are
   /// added.
-  void use(const Group &group, int64_t sub, llvm::MutableArrayRef<Dot> dots,
+  void use(const Group &group, int64_t sub, MutableArrayRef<Dot> dots,
            bool lackStarts = true);
   Dot dotFrom(Value start) { return Dot(b, p.isa, p.unpack->range, start); }
   /// Calls body(part) for the parts of codes that dot `sub` of a group takes.
-  void overParts(int64_t sub, llvm::function_ref<void(int64_t)> body) const {
-    const int64_t count = p.unpack->parts / subDots;
+  void overParts(int64_t sub, function_ref<void(int64_t)> body) const {
+    const int64_t count = p.unpack->parts / p.subDots;
     for (int64_t part = sub * count; part < (sub + 1) * count; ++part)
       body(part);
   }
 
   // Parts of a block.
 
-  Value headerOf(const Panel &panel, Value block) {
-    return b.at(panel.weights, b.mul(block, panelBlockBytes(p.format)));
-  }
-  /// The sub-blocks of activation block `block`.
-  SubBlocks subBlocks(const Tile &tile, Value block);
+  /// The block of weights that activation block `block` is a part of, for
+  /// formats with sub-blocks.
+  WeightBlock subBlocks(Value block);
   /// t after the dots of accumulator `i` that started from correction().
   /// minimumSum(i) is what its minimum is multiplied with, as i32 or f32.
-  Value scaled(Value dot, llvm::function_ref<Value(int64_t i)> minimumSum,
-               Value header, const Tile &tile, int64_t i, Value t);
+  Value scaled(const WeightBlock &in, int64_t i, Value dot,
+               function_ref<Value(int64_t i)> minimumSum, Value t);
 
   Product &p;
   ProductBuilder &b = p.b;
   TileLoops &loops;
+  /// The tile that is emitted now.
+  Tile tile;
   const int64_t unroll, prefetchDistance;
   /// Bytes of a vector of outputs.
   const int64_t vectorBytes = 4 * loops.lanes;
-  /// Dots of an accumulator in a group.
-  const int64_t subDots = dotsOfGroup(p.format);
 
   size_t tokenOf(int64_t i) const { return i / loops.vectors % loops.tokens; }
   size_t panelOf(int64_t i) const { return i / loops.vectors / loops.tokens; }
-  mlir::VectorType floats() { return b.vector(loops.lanes, b.getF32Type()); }
-  mlir::VectorType integers() { return b.vector(loops.lanes, b.getI32Type()); }
+  VectorType floats() { return b.vector(loops.lanes, b.f32); }
+  VectorType integers() { return b.vector(loops.lanes, b.i32); }
 
 private:
-  /// Something of each token of the tile.
-  using OfToken = llvm::function_ref<Value(size_t token)>;
+  /// A scalar of each token of the tile: its scale, or a sum of activations.
+  using OfToken = function_ref<Value(size_t token)>;
 
   void prefetch(Value line);
-  void prefetchShare(const Tile &tile, Value block);
-  Value forToken(mlir::VectorType type, OfToken scalar, int64_t i);
+  void prefetchShare(Value block);
+  WeightBlock blockOf(Value number, Value first, int64_t fetched);
+  Value forToken(VectorType type, OfToken scalar, int64_t i);
   Value forOutputs(Value values, int64_t i);
   Value correction(OfToken activationSum, int64_t i);
   float magic(int64_t i) const;
@@ -170,23 +169,16 @@ private:
   bool startsFromMagic() const;
   bool hasMagicStarts() const { return magicStarts && !b.isScalable(); }
   Value activationSum(const Tile::Activations &token, Value g) {
-    return b.load(b.getI32Type(), b.at(token.sums, b.mul(g, 4)));
+    return b.load(b.i32, b.at(token.sums, g, 4));
   }
   Value floatSum(OfToken activationSum, int64_t i);
-  Values startSums(Value zero, size_t count);
-  Value sum(const Values &carried, mlir::VectorType type, int64_t i);
-  Values allSums(const Values &carried, mlir::VectorType type, size_t count);
-  void setSum(Values &carried, int64_t i, Value value);
-  Values addBlock(const Tile &tile, Value block, ValueRange totals,
-                  const GroupSpan &span);
-  Values narrowSums(const Tile &tile, const GroupSpan &span);
-  Values addWide(const Tile &tile, Value number, const GroupSpan &span,
-                 const Values &before);
-  Values subBlockSums(const Tile &tile, Value block, const GroupSpan &span);
-  Values subMinimums(const Tile &tile, const SubBlocks &in,
-                     const GroupSpan &span);
-  Values subIntegersOf(const Tile &tile, const SubBlocks &in, size_t panel,
-                       int64_t number, Value g, int64_t sub);
+  Values addBlock(Value block, ValueRange totals, const GroupSpan &span);
+  Values narrowSums(const GroupSpan &span);
+  Values addWide(Value number, const GroupSpan &span, const Values &before);
+  Values subBlockSums(Value block, const GroupSpan &span);
+  Values subMinimums(const WeightBlock &in, const GroupSpan &span);
+  Values subIntegersOf(const WeightBlock &in, size_t panel, int64_t number,
+                       Value g, int64_t sub);
   Value subStartsOf(const IsaInfo &isa, Value q);
   Value subStart(OfToken activationSum, int64_t i, int64_t sub);
 
@@ -196,7 +188,7 @@ private:
   /// other formats.
   Value subStarts;
   /// Memory with copies of the magic number, from which dots of a single token
-  /// start, for kStartGroups groups; null where dots start from something else.
+  /// start, for kStartGroups groups; null where dots have other start values.
   static constexpr int64_t kStartGroups = 8;
   Value magicStarts;
 };

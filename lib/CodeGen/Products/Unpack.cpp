@@ -81,7 +81,7 @@ Value Unpack::bytes(ProductBuilder &b, ArrayRef<Value> codes, int64_t chunk,
     if (range.bias == 0)
       return codes[0];
     // w + 128 is w with its sign bit flipped.
-    return b.bitXor(codes[0], b.constant(codes[0].getType(), -128));
+    return b.bitXor(codes[0], -128);
   }
   if (coding.hasCodebook()) {
     SmallVector<int8_t> table;
@@ -89,16 +89,15 @@ Value Unpack::bytes(ProductBuilder &b, ArrayRef<Value> codes, int64_t chunk,
       table.push_back(int8_t(value + range.bias));
     return b.lookUp(table, nibbles(b, codes[0], part));
   }
-  const Type type = codes[0].getType();
   if (range.factor == 16) {
     // With the highest bit flipped, nibbles are their values in two's
     // complement, which are 16 times as much in the upper half of a byte.
-    Value w = b.bitXor(codes[0], b.constant(type, int8_t(0x88)));
+    Value w = b.bitXor(codes[0], int8_t(0x88));
     return part == 0 ? b.shiftLeft(w, 4) : b.bitAnd(w, int8_t(0xF0));
   }
   Value value = upperChunks == 0 ? nibbles(b, codes[0], part)
                                  : withUpperBits(b, codes, chunk, part);
   if (range.bias == coding.bias)
     return value;
-  return b.sub(value, b.constant(type, coding.bias));
+  return b.sub(value, coding.bias);
 }

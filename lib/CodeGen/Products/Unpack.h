@@ -1,6 +1,7 @@
 //===- Unpack.h - Codes to the bytes that dots take -------------*- C++ -*-===//
 //
-// What codings of integers do differently in products with quantized weights.
+// The part of products with quantized weights that differs by the coding of
+// their integers.
 //
 //===----------------------------------------------------------------------===//
 
@@ -39,7 +40,7 @@ public:
   /// chunks and follow it. If loadsTwice(), load(chunk, true) comes last: a
   /// second load that LLVM must not merge with the first.
   Values codes(ProductBuilder &b, int64_t chunk,
-               llvm::function_ref<Value(int64_t, bool)> load) const;
+               function_ref<Value(int64_t, bool)> load) const;
 
   /// Whether each of the two parts of a register of codes overwrites it. A copy
   /// for the second part would take a slot of the vectors' pipes; a second load
@@ -51,15 +52,15 @@ public:
   /// The bytes of step chunk + part * chunks(): 4 values of each output.
   /// `codes` has the codes of that chunk, or those of chunks 2i and 2i + 1 in
   /// any order, where one of the two is `chunk`.
-  Value bytes(ProductBuilder &b, llvm::ArrayRef<Value> codes, int64_t chunk,
+  Value bytes(ProductBuilder &b, ArrayRef<Value> codes, int64_t chunk,
               int64_t part) const;
 
   /// Chunks of a group with the lower bits of codes.
   int64_t chunks() const { return kGroup / 4 / parts; }
 
 private:
-  Value withUpperBits(ProductBuilder &b, llvm::ArrayRef<Value> codes,
-                      int64_t chunk, int64_t part) const;
+  Value withUpperBits(ProductBuilder &b, ArrayRef<Value> codes, int64_t chunk,
+                      int64_t part) const;
 
   const CodingInfo &coding;
 

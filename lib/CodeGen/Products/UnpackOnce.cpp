@@ -16,7 +16,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "UnpackOnce.h"
-#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "llvm/Support/SaveAndRestore.h"
 #include <bit>
 
@@ -28,38 +27,39 @@ using namespace mlir;
 void UnpackOnce::layOutScratch() {
   const int64_t longest = b.isScalable() ? 4 : 1;
   const int64_t line = kPanelOutputs * 4 * longest;
-  // The bundles' activations and their scales.
+  // A line for each half of a vector in pairs.
+  const int64_t lines = bundleRegisters * line;
   const int64_t sumsOfBlock = byteMinimums          ? 2
                               : scaling.takesSums() ? kBlockGroups / sumGroups
                                                     : 0;
   activationBytes = pairs ? 2 * kActivationBlock + 16 * (1 + sumsOfBlock) : 0;
-  const int64_t bundles = schedule.strip / bundleTokens;
-  const int64_t weightBytes = kBlockGroups * 8 * line;
-  const int64_t scaleBytes =
-      kBlockGroups * scaling.count() * bundleRegisters * line;
-  const int64_t integerBytes =
-      kBlockGroups * groupIntegers * bundleRegisters * line;
-  const int64_t minimumBytes = byteMinimums ? bundleRegisters * line : 0;
-  const int64_t sumBytes = schedule.panels * bundles * bundleRegisters * line;
   const int64_t registers = std::max(schedule.tokens * schedule.vectors,
                                      fixed.tokens * fixed.vectors);
   startBytes = kBlockGroups * 16 * registers + 256;
   minimumStartBytes = byteMinimums ? 16 * registers + 256 : 0;
-  unpacked = b.scratch(weightBytes + scaleBytes + integerBytes + minimumBytes +
-                       sumBytes + startBytes + minimumStartBytes +
-                       bundles * activationBytes);
-  scales = b.at(unpacked, weightBytes);
-  integers = b.at(scales, scaleBytes);
-  minimums = b.at(integers, integerBytes);
-  stripSums = b.at(minimums, minimumBytes);
-  starts = b.at(stripSums, sumBytes);
-  placeBehindStarts();
+  const int64_t bundles = schedule.strip / bundleTokens;
+  const std::pair<Value *, int64_t> parts[] = {
+      {&unpacked, kBlockGroups * 8 * line},
+      {&scales, kBlockGroups * scaling.count() * lines},
+      {&integers, kBlockGroups * groupIntegers * lines},
+      {&minimums, byteMinimums ? lines : 0},
+      {&stripSums, schedule.panels * bundles * lines},
+      {&starts, startBytes},
+      {&minimumStarts, minimumStartBytes},
+      {&activations, bundles * activationBytes}};
+  int64_t total = 0;
+  for (auto [part, bytes] : parts)
+    total += bytes;
+  Value at = b.scratch(total);
+  for (auto [part, bytes] : parts) {
+    *part = at;
+    at = b.at(at, bytes);
+  }
   // A loop, so that LLVM takes the starts from memory: loads have slots to
   // spare where the copies of a register have not.
   auto fill = [&](Value to, int64_t size, int32_t value) {
-    b.loop(b.integer(0), b.integer(size / 4), 1, [&](Value i) {
-      b.store(b.constant(b.getI32Type(), value), b.at(to, b.mul(i, 4)));
-    });
+    b.loop(0, size / 4, 1,
+           [&](Value i) { b.store(b.constant(b.i32, value), b.at(to, i, 4)); });
   };
   fill(starts, startBytes, std::bit_cast<int32_t>(kMagic));
   if (byteMinimums)
@@ -67,28 +67,24 @@ void UnpackOnce::layOutScratch() {
          std::bit_cast<int32_t>(kMagic) >> kSumBits);
 }
 
-void UnpackOnce::placeBehindStarts() {
-  minimumStarts = b.at(starts, startBytes);
-  activations = b.at(minimumStarts, minimumStartBytes);
-}
-
 /// The code for vectors of 128 bits. The scratch has room for longer ones, so
-/// the parts behind the sums lie far away. LLVM would keep a pointer to each of
-/// them, and tiles that multiply sums of activations have no registers for
+/// the parts behind the sums lie far away. LLVM would keep a pointer to each
+/// of them, and tiles that multiply sums of activations have no registers for
 /// these. One opaque pointer replaces them.
 void UnpackOnce::emitFixed() {
   const llvm::SaveAndRestore keptStarts(starts), keptMinimums(minimumStarts),
       keptActivations(activations);
   if (scaling.takesSums()) {
     starts = b.opaque(starts);
-    placeBehindStarts();
+    minimumStarts = b.at(starts, startBytes);
+    activations = b.at(minimumStarts, minimumStartBytes);
   }
   emitPanels(4, b.integer(0));
 }
 
 void UnpackOnce::emit() {
   layOutScratch();
-  if (b.isScalable()) {
+  if (b.isScalable())
     b.byLength([&] { emitFixed(); },
                [&] {
                  b.forEachVector(b.integer(kPanelOutputs), 2,
@@ -96,174 +92,174 @@ void UnpackOnce::emit() {
                                    emitPanels(count, output);
                                  });
                });
-  } else {
+  else
     emitPanels(4, b.integer(0));
-  }
   b.finish();
 }
 
-/// The `count` vectors of outputs from `output` on of all panels.
-void UnpackOnce::emitPanels(int64_t count, Value output) {
+/// The `count` vectors of outputs from `first` on of all panels.
+void UnpackOnce::emitPanels(int64_t count, Value first) {
+  output = first;
   current = b.isScalable() ? &schedule : &fixed;
   vectors = count;
   panelRegisters = count * bundleRegisters;
   tileBundles = current->tokens / bundleTokens;
   tileRegisters = std::min(current->vectors, vectors) * bundleRegisters;
   b.loop(p.panelBegin, p.panelEnd, schedule.panels, [&](Value panel) {
-    Value last =
-        b.smaller(p.panelEnd, b.add(panel, b.integer(schedule.panels)));
-    b.loop(b.integer(0), p.m, schedule.strip, [&](Value first) {
-      Value tokens = b.smaller(b.integer(schedule.strip), b.sub(p.m, first));
-      Value bundles = b.shiftRight(tokens, bundleTokens - 1);
-      emitStrip(panel, last, {first, bundles}, output);
+    Value last = b.smaller(p.panelEnd, b.add(panel, schedule.panels));
+    b.loop(0, p.m, schedule.strip, [&](Value first) {
+      firstToken = first;
+      stripBundles =
+          b.div(b.smaller(b.integer(schedule.strip), b.sub(p.m, first)),
+                bundleTokens);
+      emitStrip(panel, last);
     });
   });
 }
 
 /// The outputs of panels [panel, last) for a strip of tokens.
-void UnpackOnce::emitStrip(Value panel, Value last, const Strip &strip,
-                           Value output) {
+void UnpackOnce::emitStrip(Value panel, Value last) {
   Value panels = b.sub(last, panel);
-  Value panelSums = b.mul(strip.bundles, panelRegisters);
+  Value panelSums = b.mul(stripBundles, panelRegisters);
   Value none = b.zeros(floats());
-  b.loop(b.integer(0), b.mul(panels, panelSums), 1,
+  b.loop(0, b.mul(panels, panelSums), 1,
          [&](Value i) { storeWhole(none, atRegister(stripSums, i, 1)); });
   auto sumsOf = [&](Value index) {
     return atRegister(stripSums, b.mul(index, panelSums), 1);
   };
   Value stride = p.panelStride();
-  auto addBlock = [&](const Block &block) {
+  auto addBlock = [&](Value number, Value groups) {
+    block = number;
+    blockGroups = groups;
     if (pairs)
-      arrangeActivations(strip, block);
-    b.loop(b.integer(0), panels, 1, [&](Value index) {
-      unpackBlock(b.at(p.weights, b.mul(b.add(panel, index), stride)), output,
-                  block);
-      multiply(sumsOf(index), strip, block);
+      arrangeActivations();
+    b.loop(0, panels, 1, [&](Value index) {
+      unpackBlock(b.at(p.weights, b.add(panel, index), stride));
+      multiply(sumsOf(index));
     });
   };
-  Value allGroups = p.groups();
-  Value blocks = b.shiftRight(allGroups, 2);
-  b.loop(b.integer(0), blocks, 1, [&](Value block) {
-    addBlock({block, b.integer(kBlockGroups), true});
-  });
+  Value allGroups = p.groups(), blocks = b.div(allGroups, kBlockGroups);
+  isWhole = true;
+  b.loop(0, blocks, 1,
+         [&](Value number) { addBlock(number, b.integer(kBlockGroups)); });
   // The last block, if it is partial.
-  Value done = b.mul(blocks, kBlockGroups);
-  Value rest = b.sub(allGroups, done);
-  b.loop(done, allGroups, kBlockGroups,
-         [&](Value) { addBlock({blocks, rest, false}); });
-  b.loop(b.integer(0), panels, 1, [&](Value index) {
+  isWhole = false;
+  Value done = b.mul(blocks, kBlockGroups), rest = b.sub(allGroups, done);
+  b.loop(done, allGroups, kBlockGroups, [&](Value) { addBlock(blocks, rest); });
+  b.loop(0, panels, 1, [&](Value index) {
     finish(sumsOf(index),
-           b.add(b.mul(b.add(panel, index), kPanelOutputs), output), strip);
+           b.add(b.mul(b.add(panel, index), kPanelOutputs), output));
+  });
+}
+
+/// Stores the tokens' outputs from the sums of a strip.
+void UnpackOnce::finish(Value panelSums, Value first) {
+  b.loop(0, stripBundles, 1, [&](Value bundle) {
+    Value line = atRegister(panelSums, bundle, panelRegisters);
+    Values tokens, tile;
+    for (int64_t t = 0; t < bundleTokens; ++t) {
+      tokens.push_back(
+          b.add(firstToken, b.add(b.mul(bundle, bundleTokens), t)));
+      for (int64_t v = 0; v < vectors; ++v) {
+        auto sum = [&](int64_t half) {
+          return loadWhole(floats(),
+                           atRegister(line, v * bundleRegisters + half));
+        };
+        tile.push_back(pairs ? b.permuted("uzp", 64, sum(0), sum(1), t != 0)
+                             : sum(0));
+      }
+    }
+    p.store(first, tokens, tile, kLanes);
   });
 }
 
 /// sums = fma(t, d_a, sums) for the tiles of a strip and panel.
-void UnpackOnce::multiply(Value panelSums, const Strip &strip,
-                          const Block &block) {
-  b.loop(b.integer(0), b.integer(vectors), tileRegisters / bundleRegisters,
-         [&](Value v) {
-           b.loop(b.integer(0), strip.bundles, tileBundles, [&](Value bundle) {
-             const Tile tile = tileOf(strip, block, v, bundle);
-             const Values t = blockSums(tile, block);
-             for (int64_t i = 0; i < tileBundles; ++i) {
-               Value line =
-                   b.at(atRegister(panelSums, b.add(bundle, b.integer(i)),
-                                   panelRegisters),
-                        b.mul(tile.first, b.scaled(16)));
-               for (int64_t r = 0; r < tileRegisters; ++r) {
-                 Value at = atRegister(line, r);
-                 storeWhole(b.fma(t[i * tileRegisters + r], tile.d[i],
-                                  loadWhole(floats(), at)),
-                            at);
-               }
-             }
-           });
-         });
+void UnpackOnce::multiply(Value panelSums) {
+  b.loop(0, vectors, tileRegisters / bundleRegisters, [&](Value v) {
+    b.loop(0, stripBundles, tileBundles, [&](Value bundle) {
+      const Tile tile = tileOf(v, bundle);
+      const Values t = blockSums(tile);
+      for (int64_t i = 0; i < tileBundles; ++i) {
+        Value line = inTile(
+            atRegister(panelSums, b.add(bundle, i), panelRegisters), tile);
+        for (int64_t r = 0; r < tileRegisters; ++r) {
+          Value at = atRegister(line, r);
+          storeWhole(b.fma(t[i * tileRegisters + r], tile.d[i],
+                           loadWhole(floats(), at)),
+                     at);
+        }
+      }
+    });
+  });
 }
 
-UnpackOnce::Tile UnpackOnce::tileOf(const Strip &strip, const Block &block,
-                                    Value v, Value bundle) {
+UnpackOnce::Tile UnpackOnce::tileOf(Value v, Value bundle) {
   Tile tile = {b.mul(v, bundleRegisters), {}, {}, {}};
   Value blocks = p.activationBlocks();
   for (int64_t i = 0; i < tileBundles; ++i) {
-    Value index = b.add(bundle, b.integer(i));
+    Value index = b.add(bundle, i);
     if (pairs) {
-      tile.q.push_back(b.at(activations, b.mul(index, activationBytes)));
-      tile.d.push_back(vector::BitCastOp::create(
-          b, floats(),
-          b.loadQuad(b.getI8Type(),
-                     b.at(tile.q.back(), 2 * kActivationBlock))));
-      tile.sums.push_back(b.at(tile.q.back(), 2 * kActivationBlock + 16));
+      Value q = b.at(activations, index, activationBytes);
+      tile.q.push_back(q);
+      tile.d.push_back(loadPairs(floats(), b.at(q, 2 * kActivationBlock)));
+      tile.sums.push_back(b.at(q, 2 * kActivationBlock + 16));
       continue;
     }
-    Value token = b.add(strip.first, index);
-    tile.q.push_back(
-        p.activationsOf(token, b.mul(block.number, kActivationBlock)));
-    Value scale = b.mul(b.add(b.mul(token, blocks), block.number), 4);
-    tile.d.push_back(
-        b.splat(floats(), b.load(b.getF32Type(), b.at(p.d, scale))));
-    tile.sums.push_back(activationSums(token, block));
+    Value token = b.add(firstToken, index);
+    tile.q.push_back(activationsOf(token));
+    tile.d.push_back(b.splat(floats(), scaleOf(token, blocks)));
+    tile.sums.push_back(sumsOf(token));
   }
   return tile;
 }
 
 /// t of the block for each register of a tile.
-Values UnpackOnce::blockSums(const Tile &tile, const Block &block) {
+Values UnpackOnce::blockSums(const Tile &tile) {
   const int64_t count = tileBundles * tileRegisters;
-  auto start = [&](Value g) {
-    Values result;
-    Value from = b.at(starts, b.mul(g, 16 * count));
-    for (int64_t i = 0; i < count; ++i)
-      result.push_back(loadWhole(words(), b.at(from, 16 * i)));
-    return result;
-  };
-  const GroupSpan span = {b.integer(0), block.groups,
-                          block.whole ? current->unroll : 1};
-  if (divided)
-    return subBlockSums(tile, block, span);
+  const GroupSpan span = {b.integer(0), blockGroups,
+                          isWhole ? current->unroll : 1};
+  if (p.divided)
+    return subBlockSums(tile, span);
   Values t(count, b.zeros(floats(), -0.0f));
   p.overBlocks(span, t, [&](const GroupSpan &groups) {
-    Values dots = start(groups.first);
+    Values dots;
+    Value from = b.at(starts, groups.first, 16 * count);
+    for (int64_t i = 0; i < count; ++i)
+      dots.push_back(loadWhole(words(), b.at(from, 16 * i)));
     p.overGroups(groups, dots,
                  [&](Value g) { dots = addGroup(tile, g, 0, dots); });
     Value number = p.blockOf(groups.first);
-    const Values sums = bundleSums(tile, number, block);
+    const Values sums = bundleSums(tile, number);
     auto isumOf = [&](int64_t i) { return minusMagic(dots[i]); };
     t = scaled(tile, number, isumOf, sums, t);
   });
   return t;
 }
 
-/// The float of a sum that started from kMagic.
-Value UnpackOnce::minusMagic(Value sum) {
-  return b.subF(b.bitcast(floats(), sum), b.zeros(floats(), kMagic));
-}
-
-/// t where the dots of sub-blocks, and the sums of activations, are multiplied
-/// with integers.
-Values UnpackOnce::subBlockSums(const Tile &tile, const Block &block,
-                                const GroupSpan &span) {
+/// t where the dots of sub-blocks, and the sums of activations, are
+/// multiplied with integers.
+Values UnpackOnce::subBlockSums(const Tile &tile, const GroupSpan &span) {
   const auto count = size_t(tileBundles * tileRegisters);
   const Values zeros(count, b.constant(words(), 0));
   const bool behind = scaling.takesSums() && !byteMinimums;
   // Behind the sums of dots those of activations.
   Values carried(behind ? 2 * count : count, zeros[0]);
   p.overGroups(span, carried, [&](Value g) {
-    Value from = b.at(atRegister(integers, g, groupIntegers * panelRegisters),
-                      b.mul(tile.first, b.scaled(16)));
+    Value from =
+        inTile(atRegister(integers, g, groupIntegers * panelRegisters), tile);
     auto addTo = [&](size_t i, int64_t set, Value factor) {
       Value integer = loadWhole(
           words(), atRegister(from, set * panelRegisters +
                                         int64_t(i % count) % tileRegisters));
       carried[i] = b.add(carried[i], b.mul(factor, integer));
     };
-    for (int64_t sub = 0; sub < subDots; ++sub)
+    for (int64_t sub = 0; sub < p.subDots; ++sub)
       for (auto [i, dot] : llvm::enumerate(addGroup(tile, g, sub, zeros)))
         addTo(i, sub, dot);
     if (behind) {
-      const Values sums = bundleSums(tile, g, block);
+      const Values sums = bundleSums(tile, g);
       for (size_t i = 0; i < count; ++i)
-        addTo(count + i, subDots, sums[i / size_t(tileRegisters)]);
+        addTo(count + i, p.subDots, sums[i / size_t(tileRegisters)]);
     }
   });
   for (Value &value : carried)
@@ -281,10 +277,10 @@ Values UnpackOnce::subBlockSums(const Tile &tile, const Block &block,
 Values UnpackOnce::minimumSums(const Tile &tile) {
   Values result;
   for (Value from : tile.sums) {
-    Value low = b.loadQuad(b.getI8Type(), from);
-    Value high = b.loadQuad(b.getI8Type(), b.at(from, 16));
+    Value low = b.loadQuad(b.i8, from);
+    Value high = b.loadQuad(b.i8, b.at(from, 16));
     for (int64_t r = 0; r < tileRegisters; ++r) {
-      Value at = b.at(atRegister(minimums, r), b.mul(tile.first, b.scaled(16)));
+      Value at = inTile(atRegister(minimums, r), tile);
       Value w = b.bitcast(bytes(), loadWhole(words(), at));
       Value start =
           loadWhole(words(), b.at(minimumStarts, 16 * int64_t(result.size())));
@@ -299,8 +295,7 @@ Values UnpackOnce::minimumSums(const Tile &tile) {
 /// Dots `sub` of a group, from what they were before.
 Values UnpackOnce::addGroup(const Tile &tile, Value g, int64_t sub,
                             const Values &before) {
-  Value from = b.at(atRegister(unpacked, g, 8 * vectors),
-                    b.mul(tile.first, b.scaled(16)));
+  Value from = inTile(atRegister(unpacked, g, 8 * vectors), tile);
   // Registers of activations.
   const int64_t loads = kGroup * bundleTokens / 16;
   SmallVector<Values> x(tileBundles);
@@ -308,16 +303,15 @@ Values UnpackOnce::addGroup(const Tile &tile, Value g, int64_t sub,
   for (int64_t i = 0; i < tileBundles; ++i)
     for (int64_t load = 0; load < loads; ++load)
       x[i].push_back(b.loadQuad(
-          b.getI8Type(),
-          b.at(b.at(tile.q[i], b.mul(g, kGroup * bundleTokens)), 16 * load)));
+          b.i8, b.at(b.at(tile.q[i], g, kGroup * bundleTokens), 16 * load)));
   for (Value dot : before)
     dots.emplace_back(b, p.isa, p.unpack->range, dot);
-  const int64_t first = sub * steps / subDots;
-  for (int64_t step = first; step < first + steps / subDots; ++step)
+  const int64_t first = sub * steps / p.subDots;
+  for (int64_t step = first; step < first + steps / p.subDots; ++step)
     for (int64_t r = 0; r < tileRegisters; ++r) {
       // As words, whose loads have the longer offsets with SVE.
-      Value w = vector::BitCastOp::create(
-          b, bytes(),
+      Value w = b.bitcast(
+          bytes(),
           loadWhole(words(), atRegister(from, step * panelRegisters + r)));
       for (int64_t i = 0; i < tileBundles; ++i)
         dots[i * tileRegisters + r].step(w, x[i][step * loads / steps],
@@ -331,30 +325,25 @@ Values UnpackOnce::addGroup(const Tile &tile, Value g, int64_t sub,
 
 /// Sum `i` of the activations of a block (activationSum) in the lanes of each
 /// bundle's registers; empty without minimums.
-Values UnpackOnce::bundleSums(const Tile &tile, Value i, const Block &block) {
+Values UnpackOnce::bundleSums(const Tile &tile, Value i) {
   Values result;
-  if (!scaling.takesSums())
-    return result;
-  const VectorType type = divided ? words() : floats();
-  for (Value from : tile.sums)
-    result.push_back(
-        pairs
-            ? Value(vector::BitCastOp::create(
-                  b, type, b.loadQuad(b.getI8Type(), b.at(from, b.mul(i, 16)))))
-            : b.splat(type, activationSum(from, i, block)));
+  const VectorType type = p.divided ? words() : floats();
+  if (scaling.takesSums())
+    for (Value from : tile.sums)
+      result.push_back(pairs ? loadPairs(type, b.at(from, i, 16))
+                             : b.splat(type, activationSum(from, i)));
   return result;
 }
 
-/// Adds a block of weights to t, `number` in the activation block. In register
-/// i the scale multiplies isumOf(i), and the minimum multiplies a value of
-/// `sums`, which has one for each register or for each bundle.
+/// Adds a block of weights to t, `number` in the activation block. In
+/// register i the scale multiplies isumOf(i), and the minimum multiplies a
+/// value of `sums`, which has one for each register or for each bundle.
 Values UnpackOnce::scaled(const Tile &tile, Value number,
-                          function_ref<Value(int64_t)> isumOf,
+                          function_ref<Value(int64_t i)> isumOf,
                           ArrayRef<Value> sums, ValueRange t) {
   Values result;
-  Value from =
-      b.at(atRegister(scales, number, scaling.count() * panelRegisters),
-           b.mul(tile.first, b.scaled(16)));
+  Value from = inTile(
+      atRegister(scales, number, scaling.count() * panelRegisters), tile);
   const size_t each = sums.empty() ? 1 : t.size() / sums.size();
   for (size_t i = 0; i < t.size(); ++i) {
     Values w;
@@ -362,32 +351,11 @@ Values UnpackOnce::scaled(const Tile &tile, Value number,
       w.push_back(loadWhole(
           floats(),
           atRegister(from, n * panelRegisters + int64_t(i) % tileRegisters)));
-    Value isum = isumOf(int64_t(i));
-    result.push_back(
-        scaling.add(b, isum, sums.empty() ? Value() : sums[i / each], w, t[i]));
+    Value isum = isumOf(int64_t(i)),
+          sum = sums.empty() ? Value() : sums[i / each];
+    result.push_back(scaling.add(b, isum, sum, w, t[i]));
   }
   return result;
-}
-
-/// Stores the tokens' outputs from the sums of a strip.
-void UnpackOnce::finish(Value panelSums, Value output, const Strip &strip) {
-  b.loop(b.integer(0), strip.bundles, 1, [&](Value bundle) {
-    Value line = atRegister(panelSums, bundle, panelRegisters);
-    Values tokens, tile;
-    for (int64_t t = 0; t < bundleTokens; ++t) {
-      tokens.push_back(
-          b.add(strip.first, b.add(b.mul(bundle, bundleTokens), b.integer(t))));
-      for (int64_t v = 0; v < vectors; ++v) {
-        auto sum = [&](int64_t half) {
-          return loadWhole(floats(),
-                           atRegister(line, v * bundleRegisters + half));
-        };
-        tile.push_back(pairs ? b.permuted("uzp", 64, sum(0), sum(1), t != 0)
-                             : sum(0));
-      }
-    }
-    p.store(output, tokens, tile, kLanes);
-  });
 }
 
 void qwen::emitOrder(const KernelInfo &kernel,
