@@ -25,7 +25,7 @@ inline constexpr char kFolderType[] = "FOLDER";
 /// Names that completion offers as values of an option that takes others, too.
 void suggest(CLI::Option *option, const std::vector<std::string> &names);
 
-/// What an option takes.
+/// The values of an option, which completion offers.
 struct OptionValue {
   enum Kind : uint8_t { None, Text, File, Folder };
   Kind kind;

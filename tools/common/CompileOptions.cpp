@@ -4,7 +4,7 @@
 
 using namespace qwen;
 
-/// What CLI11 gives a flag without a value.
+/// The value that CLI11 gives a flag without one.
 static constexpr char kNoValue[] = "true";
 
 const std::vector<CompileOption> &qwen::compileOptions() {

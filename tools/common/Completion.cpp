@@ -150,7 +150,7 @@ static std::string zshText(const std::string &text) {
   return result;
 }
 
-/// What completes a value, after its type.
+/// The action of zsh that completes a value, by the value's type.
 static std::string zshAction(const OptionValue &value) {
   if (!value.names.empty())
     return "(" + joinedWords(value.names, " ") + ")";

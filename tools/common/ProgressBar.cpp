@@ -12,7 +12,7 @@ using namespace qwen;
 
 static constexpr size_t kWidth = 40;
 
-/// Where bars are reported; negative: nowhere.
+/// The file descriptor that gets reports of bars; negative: none.
 static int reportDescriptor = -1;
 
 void ProgressBar::report(int descriptor) { reportDescriptor = descriptor; }

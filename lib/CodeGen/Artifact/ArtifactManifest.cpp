@@ -179,8 +179,8 @@ static std::string toText(const json &manifest) {
   return manifest.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-/// What the manifest says of code, with `described` targets. Other facts than
-/// kernels come from the module of any target.
+/// The manifest's facts of the code, with `described` targets. Facts other than
+/// kernels come from the module of any target, because all have the same.
 static json describeCode(llvm::ArrayRef<TargetCode> targets, json described) {
   return {{"targets", std::move(described)},
           {"kv", describeKv(*targets.front().module)},

@@ -203,7 +203,7 @@ private:
   const WriteFn &write;
   /// The weights of one panel or vector in f32.
   std::vector<float> values;
-  /// What is packed and not written, from `packedAt` of the image on.
+  /// Packed bytes that are not written yet, from `packedAt` of the image on.
   std::vector<uint8_t> packed;
   uint64_t packedAt = 0;
   /// Of one panel.

@@ -16,8 +16,8 @@
 using namespace qwen;
 using llvm::Value;
 
-/// What the names of a kernel's functions in Shims.cpp and Cpp/Kernels.cpp end
-/// with.
+/// The end of the names that a kernel's functions have in Shims.cpp and
+/// Cpp/Kernels.cpp.
 static std::string suffixOf(const KernelInfo &kernel) {
   static constexpr const char *kOps[] = {
 #define QWEN_KERNEL_OP(Op, ...) #Op,

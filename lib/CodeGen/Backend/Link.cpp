@@ -110,8 +110,8 @@ qwen::generateEntryTable(llvm::ArrayRef<std::string> functions,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// What the linker writes. It can only write to a path, and writes to a pipe
-/// without a temporary file on disk.
+/// The linker's output. The linker can only write to a path; that of a pipe
+/// spares a temporary file on disk.
 class LinkerOutput {
 public:
   LinkerOutput() {

@@ -28,7 +28,7 @@ struct Entry {
 /// A field of schedules beside the order.
 struct ScheduleField {
   std::string_view name;
-  /// Where the field is; null if the order has none of this name.
+  /// The address of the field; null if the order has none of this name.
   int64_t *(*in)(KernelSchedule &schedule);
   /// Its valid values with the other fields of `schedule`, in ascending order.
   std::vector<int64_t> (*choices)(const KernelInfo &kernel,

@@ -29,7 +29,7 @@ using WriteFn =
 /// Receives the number of packed bytes. Only one thread calls it at a time.
 using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
 
-/// What became of the matrices of one form.
+/// The sizes and errors of the matrices of one form, before and after packing.
 struct Conversion {
   /// WeightSource::form().
   std::string from;
