@@ -4,6 +4,8 @@
 
 #include "Exp.h"
 
+#include "qwen/Numerics/WideVectors.h"
+
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -64,38 +66,23 @@ double qwen::numerics::sumExp(std::span<const float> values, float greatest) {
   return sumOf(lanes);
 }
 
-[[gnu::always_inline]] static inline double
-weightsOf(std::span<const float> values, float greatest) {
-  double lanes[kLanes] = {};
-  size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes) {
-    // Two loops, so that the first has vectors of f32.
-    float weights[kLanes];
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      weights[lane] = numerics::expInline(values[i + lane] - greatest);
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      lanes[lane] += weights[lane];
-  }
-  for (size_t lane = 0; i < values.size(); ++i, ++lane)
-    lanes[lane] += numerics::expInline(values[i] - greatest);
-  return sumOf(lanes);
-}
-
-#ifdef __x86_64__
-/// The same bits from wider vectors.
-[[gnu::target("avx2")]] static double
-weightsOfAvx2(std::span<const float> values, float greatest) {
-  return weightsOf(values, greatest);
-}
-#endif
-
 double qwen::numerics::sumWeights(std::span<const float> values,
                                   float greatest) {
-#ifdef __x86_64__
-  if (__builtin_cpu_supports("avx2"))
-    return weightsOfAvx2(values, greatest);
-#endif
-  return weightsOf(values, greatest);
+  return inWideVectors([&] {
+    double lanes[kLanes] = {};
+    size_t i = 0;
+    for (; i + kLanes <= values.size(); i += kLanes) {
+      // Two loops, so that the first has vectors of f32.
+      float weights[kLanes];
+      for (size_t lane = 0; lane < kLanes; ++lane)
+        weights[lane] = expInline(values[i + lane] - greatest);
+      for (size_t lane = 0; lane < kLanes; ++lane)
+        lanes[lane] += weights[lane];
+    }
+    for (size_t lane = 0; i < values.size(); ++i, ++lane)
+      lanes[lane] += expInline(values[i] - greatest);
+    return sumOf(lanes);
+  });
 }
 
 double qwen::numerics::log(double x) {

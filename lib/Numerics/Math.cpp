@@ -4,6 +4,8 @@
 
 #include "Exp.h"
 
+#include "qwen/Numerics/WideVectors.h"
+
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
@@ -14,8 +16,10 @@ using namespace qwen::numerics;
 float qwen::numerics::exp(float x) { return expInline(x); }
 
 void qwen::numerics::exp(std::span<float> values) {
-  for (float &value : values)
-    value = expInline(value);
+  inWideVectors([&] {
+    for (float &value : values)
+      value = expInline(value);
+  });
 }
 
 float qwen::numerics::silu(float x) { return x / (1.0f + exp(-x)); }
