@@ -3,7 +3,6 @@
 #include "engine/Beams.h"
 
 #include "engine/JobPages.h"
-#include "engine/Logprobs.h"
 
 #include <algorithm>
 
@@ -37,15 +36,16 @@ int64_t Beams::branches() const {
   return (hasBegun ? std::ssize(search.beams()) : std::ssize(jobs)) - 1;
 }
 
-void Beams::offer(Job &job, std::span<float> logits) {
+void Beams::offer(Job &job, std::span<const float> logits) {
   const auto beam =
       static_cast<size_t>(std::ranges::find(jobs, &job) - jobs.begin());
-  toLogprobs(logits);
-  job.sampler.best(logits, search.candidates(), keys);
+  const double sum = job.sampler.best(logits, search.candidates(), keys);
   offers[beam].clear();
   for (CandidateKey key : keys)
     offers[beam].push_back(
-        {key.id(), logits[static_cast<size_t>(key.id())], key.logit()});
+        {key.id(),
+         static_cast<float>(logits[static_cast<size_t>(key.id())] - sum),
+         key.logit()});
   ++offered;
 }
 

@@ -35,9 +35,9 @@ public:
   /// Number of sequences that will branch from the one that runs.
   int64_t branches() const;
 
-  /// Takes the candidates of a beam from the row of its last token, which
-  /// becomes log-probabilities. Throws Error if a logit is NaN.
-  void offer(Job &job, std::span<float> logits);
+  /// Takes the candidates of a beam from the row of its last token. Throws
+  /// Error if a logit is NaN.
+  void offer(Job &job, std::span<const float> logits);
   /// After a step: branches the sequences if what they share has run, and gives
   /// each beam its next token if all have offered theirs.
   void endStep(JobPages &pages);

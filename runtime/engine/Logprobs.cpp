@@ -3,6 +3,7 @@
 #include "engine/Logprobs.h"
 
 #include "qwen/Numerics/Doubles.h"
+#include "qwen/Numerics/WideVectors.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,27 +13,29 @@ using namespace qwen;
 float qwen::greatestLogit(std::span<const float> logits) {
   // Compilers vectorize a maximum in each lane, but not over all lanes.
   constexpr size_t kLanes = 16;
-  float lanes[kLanes];
-  uint32_t nans[kLanes] = {};
-  std::ranges::fill(lanes, -INFINITY);
-  const auto look = [&](size_t lane, float logit) {
-    // All bits, as a vector's comparison gives them.
-    nans[lane] |= -static_cast<uint32_t>(std::isnan(logit));
-    lanes[lane] = logit > lanes[lane] ? logit : lanes[lane];
-  };
-  size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes)
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      look(lane, logits[i + lane]);
-  for (; i < logits.size(); ++i)
-    look(0, logits[i]);
-  uint32_t nan = 0;
-  float most = -INFINITY;
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    nan |= nans[lane];
-    most = lanes[lane] > most ? lanes[lane] : most;
-  }
-  return nan || most == INFINITY ? NAN : most;
+  return numerics::inWideVectors([&] {
+    float lanes[kLanes];
+    uint32_t nans[kLanes] = {};
+    std::ranges::fill(lanes, -INFINITY);
+    const auto look = [&](size_t lane, float logit) {
+      // All bits, as a vector's comparison gives them.
+      nans[lane] |= -static_cast<uint32_t>(std::isnan(logit));
+      lanes[lane] = logit > lanes[lane] ? logit : lanes[lane];
+    };
+    size_t i = 0;
+    for (; i + kLanes <= logits.size(); i += kLanes)
+      for (size_t lane = 0; lane < kLanes; ++lane)
+        look(lane, logits[i + lane]);
+    for (; i < logits.size(); ++i)
+      look(0, logits[i]);
+    uint32_t nan = 0;
+    float most = -INFINITY;
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      nan |= nans[lane];
+      most = lanes[lane] > most ? lanes[lane] : most;
+    }
+    return nan || most == INFINITY ? NAN : most;
+  });
 }
 
 double qwen::logSumExp(std::span<const float> logits) {
@@ -40,13 +43,10 @@ double qwen::logSumExp(std::span<const float> logits) {
   return most + numerics::log(numerics::sumExp(logits, most));
 }
 
-void qwen::toLogprobs(std::span<float> logits) {
-  const float most = greatestLogit(logits);
-  if (!std::isfinite(most))
-    return;
-  const double sum = most + numerics::log(numerics::sumWeights(logits, most));
-  for (float &logit : logits)
-    logit = static_cast<float>(logit - sum);
+double qwen::logSumWeights(std::span<const float> logits, float greatest) {
+  return std::isfinite(greatest)
+             ? greatest + numerics::log(numerics::sumWeights(logits, greatest))
+             : 0;
 }
 
 double qwen::klDivergence(std::span<const float> p, double pSum,

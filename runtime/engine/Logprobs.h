@@ -16,10 +16,9 @@ float greatestLogit(std::span<const float> logits);
 /// probability of a token is its logit minus this number.
 double logSumExp(std::span<const float> logits);
 
-/// Makes logits the logs of their tokens' probabilities, from sumWeights in
-/// place of sumExp. Leaves them as they are if one is NaN or +infinity, or all
-/// are -infinity.
-void toLogprobs(std::span<float> logits);
+/// The same from sumWeights in place of sumExp, which a whole row has faster.
+/// `greatest` is the greatest logit; 0 if it is no finite number.
+double logSumWeights(std::span<const float> logits, float greatest);
 
 /// The Kullback-Leibler divergence of two distributions of the same tokens, in
 /// nats, computed in double: the mean of log(p / q) over tokens drawn from p.

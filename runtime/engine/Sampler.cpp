@@ -7,13 +7,14 @@
 #include "engine/samplers/TokenCut.h"
 
 #include "qwen/Numerics/Doubles.h"
+#include "qwen/Numerics/WideVectors.h"
 #include "qwen/Support/Error.h"
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numbers>
-#include <optional>
 
 using namespace qwen;
 
@@ -75,6 +76,7 @@ Sampler::Sampler(const SamplerOptions &samplerOptions, int64_t vocab,
     if (id >= 0 && id < vocab)
       state.ends.push_back(id);
   blocks.reserve(tokens / kBlock + 1);
+  sortedBlocks.reserve(tokens / kBlock + 1);
   candidates.reserve(tokens);
   addSteps();
   reset();
@@ -235,11 +237,10 @@ bool Sampler::process(size_t id, float &logit) const {
 }
 
 template <typename VisitType>
-void Sampler::visitBlock(std::span<const float> logits, size_t block,
-                         VisitType visit) const {
+void Sampler::visitBlock(const Row &row, size_t block, VisitType visit) const {
   const size_t begin = block * kBlock;
   for (size_t id = begin; id < std::min(begin + kBlock, tokens); ++id) {
-    float logit = logits[id];
+    float logit = row[id];
     if (logit != -INFINITY && (!state.marks[id] || process(id, logit)))
       visit(id, logit);
   }
@@ -263,9 +264,14 @@ void Sampler::findGreatest(std::span<const float> logits) {
         " is NaN or infinity when a finite number, or -infinity for a token "
         "that is never drawn, is needed");
   }
+}
+
+void Sampler::processGreatest(const Row &row) {
+  for (float &block : blocks)
+    block = static_cast<float>(block - row.sum);
   for (int32_t id : state.marks.ids()) {
     const auto i = static_cast<size_t>(id);
-    float logit = logits[i];
+    float logit = row[i];
     if (logit != -INFINITY && process(i, logit))
       blocks[i / kBlock] = std::max(blocks[i / kBlock], logit);
   }
@@ -276,7 +282,7 @@ int32_t Sampler::greedy(std::span<const float> logits) const {
   float most = -INFINITY;
   for (size_t block = 0; block < blocks.size(); ++block)
     if (blocks[block] > most)
-      visitBlock(logits, block, [&](size_t id, float logit) {
+      visitBlock({logits}, block, [&](size_t id, float logit) {
         if (best == tokens || logit > most) {
           most = logit;
           best = id;
@@ -287,47 +293,99 @@ int32_t Sampler::greedy(std::span<const float> logits) const {
   return static_cast<int32_t>(best);
 }
 
-void Sampler::collect(std::span<const float> logits, float over, size_t most,
+void Sampler::collectAll(std::span<const float> logits,
+                         std::vector<CandidateKey> &keys) const {
+  // A token that is skipped has NaN in place of its logit.
+  keys.resize(tokens);
+  size_t skipped = numerics::inWideVectors([&] {
+    const std::span<const float> from = logits;
+    const std::span<CandidateKey> to = keys;
+    const float over = divisor;
+    size_t count = 0;
+    for (size_t id = 0; id < to.size(); ++id) {
+      const float logit = from[id] == -INFINITY ? NAN : from[id];
+      to[id] = {logit / over, id};
+      count += from[id] == -INFINITY;
+    }
+    return count;
+  });
+  for (int32_t marked : state.marks.ids()) {
+    const auto id = static_cast<size_t>(marked);
+    float logit = logits[id];
+    if (logit == -INFINITY)
+      continue;
+    const bool isKept = process(id, logit);
+    keys[id] = {isKept ? logit / divisor : NAN, id};
+    skipped += !isKept;
+  }
+  if (skipped)
+    std::erase_if(keys,
+                  [](CandidateKey key) { return std::isnan(key.logit()); });
+}
+
+void Sampler::collectBest(const Row &row, float over, size_t most,
+                          std::vector<CandidateKey> &keys) {
+  keys.clear();
+  // The blocks that most likely have the best come first, so that most others
+  // are skipped.
+  float least = -INFINITY;
+  if (most < blocks.size()) {
+    sortedBlocks = blocks;
+    const auto last = sortedBlocks.begin() + static_cast<std::ptrdiff_t>(most);
+    std::ranges::nth_element(sortedBlocks, last, std::greater());
+    least = *last;
+  }
+  for (const bool isFirst : {true, false})
+    for (size_t block = 0; block < blocks.size(); ++block)
+      if ((blocks[block] > least) == isFirst && blocks[block] != -INFINITY)
+        addBest(row, over, most, block, keys);
+}
+
+void Sampler::addBest(const Row &row, float over, size_t most, size_t block,
                       std::vector<CandidateKey> &keys) const {
   // From `most` on, a heap with the last of the best keys on top.
-  for (size_t block = 0; block < blocks.size(); ++block) {
-    if (blocks[block] == -INFINITY ||
-        (keys.size() == most &&
-         CandidateKey(blocks[block] / over, block * kBlock) > keys.front()))
-      continue;
-    visitBlock(logits, block, [&](size_t id, float logit) {
-      const CandidateKey key(logit / over, id);
-      if (keys.size() < most) {
-        keys.push_back(key);
-        if (keys.size() == most)
-          std::ranges::make_heap(keys);
-      } else if (key < keys.front()) {
-        std::ranges::pop_heap(keys);
-        keys.back() = key;
-        std::ranges::push_heap(keys);
-      }
-    });
-  }
+  if (keys.size() == most &&
+      CandidateKey(blocks[block] / over, block * kBlock) > keys.front())
+    return;
+  visitBlock(row, block, [&](size_t id, float logit) {
+    const CandidateKey key(logit / over, id);
+    if (keys.size() < most) {
+      keys.push_back(key);
+      if (keys.size() == most)
+        std::ranges::make_heap(keys);
+    } else if (key < keys.front()) {
+      std::ranges::pop_heap(keys);
+      keys.back() = key;
+      std::ranges::push_heap(keys);
+    }
+  });
 }
 
 void Sampler::select(std::span<const float> logits) {
-  const bool cutsFirst = !steps.empty() && steps.front().cut == &cut::TopK;
-  const size_t most = cutsFirst ? static_cast<size_t>(options.topK) : SIZE_MAX;
   std::vector<CandidateKey> &keys = candidates.refill();
-  collect(logits, divisor, most, keys);
+  if (!steps.empty() && steps.front().cut == &cut::TopK)
+    collectBest({logits}, divisor, static_cast<size_t>(options.topK), keys);
+  else
+    collectAll(logits, keys);
   if (keys.empty())
     throw Error(kNothingToDraw);
   candidates.begin();
 }
 
-void Sampler::best(std::span<const float> logprobs, size_t count,
-                   std::vector<CandidateKey> &keys) {
+double Sampler::best(std::span<const float> logits, size_t count,
+                     std::vector<CandidateKey> &keys) {
   // Beams have no cuts, so no processor comes after one.
   early = processors.size();
   prepare();
-  findGreatest(logprobs);
-  keys.clear();
-  collect(logprobs, 1, count, keys);
+  findGreatest(logits);
+  // Padding counts, and the maximum is NaN if its own is.
+  const float greatest =
+      std::max(greatestLogit(logits.subspan(tokens)), std::ranges::max(blocks));
+  const double sum = logSumWeights(logits, greatest);
+  const Row row = {logits, sum};
+  processGreatest(row);
+  collectBest(row, 1, count, keys);
+  return sum;
 }
 
 float Sampler::penalized(int32_t id, float logprob) const {
@@ -348,40 +406,25 @@ void Sampler::cut(std::span<const float> logits, double coin) {
       throw Error(kNothingToDraw);
 }
 
-double Sampler::surpriseAt(size_t place) {
+double Sampler::surpriseOf(CandidateKey key) const {
   constexpr float kLeast = std::numeric_limits<float>::denorm_min();
-  const double weight = std::max(candidates.weight(place), kLeast);
+  const double weight =
+      std::max(numerics::exp(candidates.belowOf(key)), kLeast);
   return numerics::log(candidates.mass() / weight) * std::numbers::log2e;
-}
-
-/// The place of the token that the random number `u` draws; nothing if the
-/// bounds of the sum of all weights leave it open.
-static std::optional<size_t> findPlace(double u, Candidates &candidates,
-                                       const Bounds &total) {
-  double running = 0;
-  for (size_t i = 0; i + 1 < candidates.size(); ++i) {
-    running += candidates.weight(i);
-    if (running > u * total.most)
-      return i;
-    if (running > u * total.least)
-      return std::nullopt;
-  }
-  return candidates.size() - 1;
 }
 
 int32_t Sampler::sample(std::span<const float> logits, uint64_t position) {
   prepare();
   findGreatest(logits);
+  processGreatest({logits});
   if (options.temperature == 0)
     return greedy(logits);
   const auto [u, coin] = tokenRandoms(options.seed, answer, position);
   cut(logits, coin);
-  std::optional<size_t> place = findPlace(u, candidates, candidates.total());
-  if (!place)
-    place = findPlace(u, candidates, candidates.exactTotal());
-  lastDrawn = candidates.at(*place).id();
+  const CandidateKey drawn = candidates.find(u, std::greater());
+  lastDrawn = drawn.id();
   if (options.mirostat)
-    lastSurprise = surpriseAt(*place);
+    lastSurprise = surpriseOf(drawn);
   return lastDrawn;
 }
 
@@ -389,6 +432,7 @@ std::vector<int32_t> Sampler::keptTokens(std::span<const float> logits,
                                          uint64_t position) {
   prepare();
   findGreatest(logits);
+  processGreatest({logits});
   std::vector<int32_t> ids;
   if (options.temperature == 0)
     ids = {greedy(logits)};

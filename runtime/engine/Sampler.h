@@ -75,17 +75,27 @@ public:
   std::vector<int32_t> keptTokens(std::span<const float> logits,
                                   uint64_t position);
 
-  /// Sets `keys` to the `count` greatest of the logs of probabilities [vocab]
-  /// of the next tokens, with what bias and penalties make of them, in any
-  /// order. Allocates nothing if `keys` has room. Throws Error if one is NaN.
-  void best(std::span<const float> logprobs, size_t count,
-            std::vector<CandidateKey> &keys);
+  /// Sets `keys` to the `count` greatest of the logs of probabilities of the
+  /// next tokens, with what bias and penalties make of them, in any order.
+  /// Returns the log of the sum of all probabilities: the log of a token's is
+  /// its logit [vocab] less this, in f32. Allocates nothing if `keys` has room.
+  /// Throws Error if a logit is NaN or +infinity.
+  double best(std::span<const float> logits, size_t count,
+              std::vector<CandidateKey> &keys);
   /// What bias and penalties make of the log of a token's probability.
   float penalized(int32_t id, float logprob) const;
   /// Takes over what another sampler with the same options has seen.
   void follow(const Sampler &other) { state.follow(other.state); }
 
 private:
+  /// Logits, or with a sum the logs of probabilities.
+  struct Row {
+    std::span<const float> logits;
+    double sum = 0;
+    float operator[](size_t id) const {
+      return static_cast<float>(logits[id] - sum);
+    }
+  };
   /// A processor that the options ask for, and its bit of marks.
   struct Processor {
     const LogitProcessor *processor;
@@ -98,21 +108,29 @@ private:
   void accept(int32_t id, bool isDrawn);
   /// Lets processors mark tokens for a draw, in place of those of the last.
   void prepare();
-  /// Fills `blocks`. Throws Error if a logit is no number.
+  /// Fills `blocks` with the greatest of each. Throws Error if a logit is no
+  /// number.
   void findGreatest(std::span<const float> logits);
+  /// Makes `blocks` bounds of what processors make of the logits less `sum`.
+  void processGreatest(const Row &row);
   /// Calls visit(id, logit) for the candidates of a block, with what processors
   /// make of their logits.
   template <typename VisitType>
-  void visitBlock(std::span<const float> logits, size_t block,
-                  VisitType visit) const;
+  void visitBlock(const Row &row, size_t block, VisitType visit) const;
   /// Lets the first processors change the logit of a marked token. Returns
   /// whether it may be drawn.
   bool process(size_t id, float &logit) const;
   bool process(const Processor &with, size_t id, float &logit) const;
   int32_t greedy(std::span<const float> logits) const;
-  /// Appends the `most` greatest of the processed logits, divided by `over`, to
-  /// `keys`; with fewer tokens, all.
-  void collect(std::span<const float> logits, float over, size_t most,
+  /// Sets `keys` to all of the processed logits, divided by `divisor`.
+  void collectAll(std::span<const float> logits,
+                  std::vector<CandidateKey> &keys) const;
+  /// Sets `keys` to the `most` greatest of the processed numbers of a row,
+  /// divided by `over`; with fewer tokens, to all.
+  void collectBest(const Row &row, float over, size_t most,
+                   std::vector<CandidateKey> &keys);
+  /// Adds those of a block that are among the `most` greatest so far.
+  void addBest(const Row &row, float over, size_t most, size_t block,
                std::vector<CandidateKey> &keys) const;
   /// Fills `candidates` with all tokens. If top-k is the first cut, fills it
   /// with the k most likely tokens only.
@@ -120,7 +138,7 @@ private:
   /// Fills `candidates` with the tokens that all cuts keep.
   void cut(std::span<const float> logits, double coin);
   /// The surprise of a candidate, in bits.
-  double surpriseAt(size_t place);
+  double surpriseOf(CandidateKey key) const;
 
   SamplerOptions options;
   uint64_t answer;
@@ -143,6 +161,7 @@ private:
   /// A bound of the processed logits of each block of tokens. Blocks without a
   /// candidate are skipped.
   std::vector<float> blocks;
+  std::vector<float> sortedBlocks;
   /// Mirostat's bound of the surprise of a token, in bits, and the last token
   /// that `sample` drew with its surprise.
   double mu = 0;

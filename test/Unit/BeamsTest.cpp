@@ -34,13 +34,14 @@ static std::vector<BeamTokens> hashBeams(const Request &request) {
         hash = hashAfter(hash, id);
       for (int32_t i = 0; i < 40; ++i)
         row[static_cast<size_t>(i)] = hashLogit(hash, i);
-      toLogprobs(row);
       std::vector<CandidateKey> keys;
-      samplerOf(beam).best(row, 37, keys);
+      const double sum = samplerOf(beam).best(row, 37, keys);
       std::vector<BeamCandidate> &offer = offers.emplace_back();
       for (CandidateKey key : keys)
         offer.push_back(
-            {key.id(), row[static_cast<size_t>(key.id())], key.logit()});
+            {key.id(),
+             static_cast<float>(row[static_cast<size_t>(key.id())] - sum),
+             key.logit()});
     }
     search.advance(offers, [&](size_t beam, int32_t id, float logprob) {
       return samplerOf(search.beams()[beam]).penalized(id, logprob);

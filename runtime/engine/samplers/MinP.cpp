@@ -10,14 +10,7 @@ using namespace qwen;
 
 static void cutMinP(const SamplerOptions &options, Candidates &candidates,
                     const CutInputs &) {
-  // Weights descend, but for their last bits. The first one is 1.
-  size_t kept = 0;
-  while (kept < candidates.size() &&
-         candidates.weight(kept) >= options.minP / 2)
-    ++kept;
-  while (candidates.weight(kept - 1) < options.minP)
-    --kept;
-  candidates.keepFirst(kept);
+  candidates.keepAbove(options.minP);
 }
 
 const TokenCut cut::MinP = {

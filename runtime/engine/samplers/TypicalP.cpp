@@ -12,27 +12,27 @@
 
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 
 using namespace qwen;
 
 /// Buckets have tokens by how far their logit is below the greatest. The last
-/// has all that are further down.
-static constexpr size_t kBuckets = 4096;
-static constexpr double kBucketsPerNat = 64;
+/// has all that are further down; their weights are 0 in sums.
+static constexpr size_t kBuckets = 2048;
+static constexpr double kBucketsPerNat = Buckets::kPerNat;
 
 static size_t bucketOf(float below) {
   return static_cast<size_t>(
-      std::min(-below * static_cast<float>(kBucketsPerNat), kBuckets - 1.0f));
+      std::min(Buckets::placeOf(below), kBuckets - 1.0f));
 }
 
 namespace {
 /// Buckets of which a part may be kept, and among them those that are kept
-/// whole: [begin, end) each.
+/// whole.
 struct Ranges {
-  size_t begin, end;
-  size_t wholeBegin, wholeEnd;
+  Buckets some, whole;
 };
 
 /// How far the information of tokens, -log p, is from its mean, the entropy.
@@ -40,29 +40,36 @@ class Shifts {
 public:
   Shifts(const Candidates &candidates)
       : greatest(candidates.greatest()),
-        distribution(candidates.distribution([this](float below, double share) {
-          sums[bucketOf(below)] += share;
+        distribution(candidates.distribution([this](const WeightBlock &block) {
+          for (size_t i = 0; i < block.count; ++i)
+            sums[bucketOf(block.belows[i])] += toFixed(block.weights[i]);
         })),
         middle(numerics::log(distribution.mass) - distribution.entropy) {}
 
   /// In double, so that only equal logits have one shift.
-  double of(CandidateKey key) const {
-    const double below =
-        key.logit() == greatest ? 0 : double{key.logit()} - greatest;
-    return std::fabs(middle - below);
-  }
+  double of(CandidateKey key) const { return std::fabs(signedOf(key)); }
   float belowOf(CandidateKey key) const {
     return key.logit() == greatest ? 0 : key.logit() - greatest;
   }
+  /// Number of keys that are more likely than one without a shift.
+  size_t countAbove(std::span<const CandidateKey> keys) const {
+    return static_cast<size_t>(std::ranges::count_if(
+        keys, [&](CandidateKey key) { return signedOf(key) < 0; }));
+  }
   double mass() const { return distribution.mass; }
-  double sumOf(size_t begin, size_t end) const {
-    return std::accumulate(sums.begin() + static_cast<std::ptrdiff_t>(begin),
-                           sums.begin() + static_cast<std::ptrdiff_t>(end),
+  double sumOf(const Buckets &of) const {
+    return std::accumulate(sums.begin() + static_cast<std::ptrdiff_t>(of.begin),
+                           sums.begin() + static_cast<std::ptrdiff_t>(of.end),
                            0.0);
   }
   Ranges rangesOf(double enough) const;
 
 private:
+  double signedOf(CandidateKey key) const {
+    return middle -
+           (key.logit() == greatest ? 0 : double{key.logit()} - greatest);
+  }
+
   const float greatest;
   /// The weights of each bucket.
   std::array<double, kBuckets> sums = {};
@@ -96,13 +103,14 @@ Ranges Shifts::rangesOf(double enough) const {
         std::clamp(bucket, 0.0, static_cast<double>(kBuckets)));
   };
   Ranges result = {
-      placeOf(std::floor(center - most)), placeOf(std::ceil(center + most)),
-      placeOf(std::ceil(center - least)), placeOf(std::floor(center + least))};
+      {placeOf(std::floor(center - most)), placeOf(std::ceil(center + most))},
+      {placeOf(std::ceil(center - least)),
+       placeOf(std::floor(center + least))}};
   // The last bucket has no end.
-  if (result.end >= kBuckets - 1)
-    result.end = kBuckets;
-  result.wholeEnd = std::min(result.wholeEnd, kBuckets - 1);
-  result.wholeBegin = std::min(result.wholeBegin, result.wholeEnd);
+  if (result.some.end >= kBuckets - 1)
+    result.some.end = Buckets::kNoEnd;
+  result.whole.end = std::min(result.whole.end, kBuckets - 1);
+  result.whole.begin = std::min(result.whole.begin, result.whole.end);
   return result;
 }
 
@@ -114,28 +122,27 @@ static void cutTypicalP(const SamplerOptions &options, Candidates &candidates,
   const Shifts shifts(candidates);
   const double enough = options.typicalP * shifts.mass() * kFixedOne;
   const Ranges ranges = shifts.rangesOf(enough);
-  candidates.keepIf([&](CandidateKey key) {
-    const size_t bucket = bucketOf(shifts.belowOf(key));
-    return bucket >= ranges.begin && bucket < ranges.end;
-  });
+  candidates.keepIf(
+      [&](CandidateKey key) { return ranges.some.has(shifts.belowOf(key)); });
   const auto isWhole = [&](CandidateKey key) {
-    const size_t bucket = bucketOf(shifts.belowOf(key));
-    return bucket >= ranges.wholeBegin && bucket < ranges.wholeEnd;
+    return ranges.whole.has(shifts.belowOf(key));
   };
-  const std::span<const CandidateKey> last =
-      candidates.sorted([&](CandidateKey key) { return !isWhole(key); },
-                        [&](CandidateKey a, CandidateKey b) {
-                          return shifts.of(a) < shifts.of(b);
-                        });
+  const std::span<const CandidateKey> last = candidates.sorted(
+      [&](CandidateKey key) { return !isWhole(key); }, std::less());
   if (last.empty())
     return;
-  double sum = shifts.sumOf(ranges.wholeBegin, ranges.wholeEnd);
-  size_t count = 0;
-  do
-    sum += toFixed(numerics::exp(shifts.belowOf(last[count++])));
-  while (count < last.size() && sum < enough);
+  double sum = shifts.sumOf(ranges.whole), most = 0;
+  // The next of those with more and with less than the expected logit.
+  size_t behind = shifts.countAbove(last), before = behind;
+  do {
+    const bool isAbove =
+        behind == last.size() ||
+        (before > 0 && shifts.of(last[before - 1]) <= shifts.of(last[behind]));
+    const CandidateKey key = last[isAbove ? --before : behind++];
+    most = shifts.of(key);
+    sum += toFixed(numerics::exp(shifts.belowOf(key)));
+  } while (behind - before < last.size() && sum < enough);
   // Tokens with the shift of the last one stay.
-  const double most = shifts.of(last[count - 1]);
   candidates.keepIf(
       [&](CandidateKey key) { return isWhole(key) || shifts.of(key) <= most; });
 }
