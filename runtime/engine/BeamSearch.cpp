@@ -7,36 +7,51 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <utility>
 
 using namespace qwen;
 
-void BeamOptions::check(int64_t answers) const {
-  const auto refuse = [](std::string name, const std::string &found,
-                         const std::string &needed) {
-    std::ranges::replace(name, '_', '-');
-    throw Error(name + " is " + found + " when " + needed + " is needed");
-  };
+/// The text of a number, with at most six digits behind its point.
+static std::string textOf(auto number) {
+  std::ostringstream text;
+  text << number;
+  return text.str();
+}
+
+std::optional<BeamRefusal> BeamOptions::refusal(int64_t answers) const {
 #define QWEN_BEAM_OPTION(Type, Field, Name, Default, Least, Most, Help)        \
   {                                                                            \
     const Type value = this->Field;                                            \
     if (!(value >= (Least) && value <= (Most)))                                \
-      refuse(#Name, std::to_string(value), #Least " to " #Most);               \
+      return BeamRefusal{#Name, textOf(value), #Least " to " #Most};           \
   }
 #include "qwen/ABI/BeamOptions.def"
+  const std::string count = "num_beams (" + textOf(beams) + ")";
   if (beams % groups)
-    refuse("num_beam_groups", std::to_string(groups),
-           "a divisor of num-beams, " + std::to_string(beams) + ",");
+    return BeamRefusal{"num_beam_groups", textOf(groups),
+                       "a divisor of " + count};
   if (groups > 1 && diversityPenalty == 0)
-    refuse("diversity_penalty", "0", "more than 0 with num-beam-groups");
+    return BeamRefusal{"diversity_penalty", "0",
+                       "more than 0 with num_beam_groups"};
   if (groups == 1 && diversityPenalty != 0)
-    refuse("diversity_penalty", std::to_string(diversityPenalty),
-           "0 without num-beam-groups");
+    return BeamRefusal{"diversity_penalty", textOf(diversityPenalty),
+                       "0 without num_beam_groups"};
   if (isSearch() && (answers < 1 || answers > beams))
-    refuse("the number of answers", std::to_string(answers),
-           "1 to num-beams, " + std::to_string(beams) + ",");
+    return BeamRefusal{kBeamAnswers, textOf(answers), "1 to " + count};
+  return std::nullopt;
+}
+
+void BeamOptions::check(int64_t answers) const {
+  const std::optional<BeamRefusal> refused = refusal(answers);
+  if (!refused)
+    return;
+  std::string text(refused->option);
+  text += " is " + refused->found + " when " + refused->needed + " is needed";
+  std::ranges::replace(text, '_', '-');
+  throw Error(text);
 }
 
 BeamSearch::BeamSearch(const BeamOptions &beamOptions,

@@ -16,7 +16,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -41,6 +43,14 @@ inline constexpr std::array<std::string_view, 3> kEarlyStoppingWords = {
 /// Maximum number of beams.
 inline constexpr int64_t kMostBeams = 64;
 
+/// Why options of a beam search do not fit.
+struct BeamRefusal {
+  /// The option, or kBeamAnswers for the number of answers.
+  std::string_view option;
+  std::string found, needed;
+};
+inline constexpr std::string_view kBeamAnswers = "the number of answers";
+
 /// BeamOptions.def describes the fields.
 struct BeamOptions {
 #define QWEN_BEAM_OPTION(Type, Field, Name, Default, ...) Type Field = Default;
@@ -48,8 +58,11 @@ struct BeamOptions {
   EarlyStopping earlyStopping = EarlyStopping::False;
 
   bool isSearch() const { return beams > 1; }
-  /// Throws Error if an option is out of range or does not fit the others, or
-  /// if a search does not give as many answers.
+  /// The first option that is out of range or does not fit the others, or the
+  /// number of answers if a search does not give as many. Names are those of
+  /// requests.
+  std::optional<BeamRefusal> refusal(int64_t answers) const;
+  /// Throws Error about the refusal, with the names of flags.
   void check(int64_t answers) const;
 };
 

@@ -151,15 +151,10 @@ static void checkBeams(const AnswerParameters &parameters) {
   const auto refuse = [](const std::string &name, const std::string &needed) {
     throw ApiError(400, name + " must be " + needed, name);
   };
-  const std::string count = std::to_string(beams.beams);
   const std::string search = " with num_beams";
-  if (beams.beams % beams.groups)
-    refuse("num_beam_groups", "a divisor of num_beams, " + count + ", not " +
-                                  std::to_string(beams.groups));
-  if (beams.groups > 1 && beams.diversityPenalty == 0)
-    refuse("diversity_penalty", "more than 0 with num_beam_groups");
-  if (beams.groups == 1 && beams.diversityPenalty != 0)
-    refuse("diversity_penalty", "0 without num_beam_groups");
+  if (const auto refused = beams.refusal(parameters.choices))
+    refuse(refused->option == kBeamAnswers ? "n" : std::string(refused->option),
+           refused->needed + ", not " + refused->found);
   if (!beams.isSearch()) {
     if (beams.lengthPenalty != BeamOptions().lengthPenalty)
       refuse("length_penalty", "1 without num_beams");
@@ -167,9 +162,6 @@ static void checkBeams(const AnswerParameters &parameters) {
       refuse("early_stopping", "false without num_beams");
     return;
   }
-  if (parameters.choices > beams.beams)
-    refuse("n", "at most num_beams, " + count + ", not " +
-                    std::to_string(parameters.choices));
   // They need what is not there before a search ends.
   if (!parameters.stop.empty())
     refuse("stop", "empty" + search + "; stop_token_ids ends beams");

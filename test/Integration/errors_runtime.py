@@ -170,9 +170,9 @@ ROWS = [
         "qwen-run: --length-penalty requires --num-beams (see qwen-run generate --help)"),
     *(Row(f"4 beams and {options}", None, f"qwen-run generate stories.qwen -p x --num-beams 4 {options}", 1, f"qwen-run: {error} is needed")
       for options, error in (
-          ("--num-beam-groups 3 --diversity-penalty 1", "num-beam-groups is 3 when a divisor of num-beams, 4,"),
+          ("--num-beam-groups 3 --diversity-penalty 1", "num-beam-groups is 3 when a divisor of num-beams (4)"),
           ("--num-beam-groups 2", "diversity-penalty is 0 when more than 0 with num-beam-groups"),
-          ("--num-return-sequences 5", "the number of answers is 5 when 1 to num-beams, 4,"))),
+          ("--num-return-sequences 5", "the number of answers is 5 when 1 to num-beams (4)"))),
     Row("vectors that are too long", None, "qwen-run embed stories.qwen --ids 1 --dim 257", 1,
         "qwen-run: --dim is 257 when the model has 256 hidden values"),
     Row("a batch and clients", None, "qwen-run bench stories.qwen --clients 2 --batch 2", 2,

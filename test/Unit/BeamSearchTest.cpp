@@ -219,16 +219,16 @@ TEST(BeamSearch, RefusesOptionsThatDoNotFit) {
   EXPECT_EQ(error({.beams = 0}), "num-beams is 0 when 1 to 64 is needed");
   EXPECT_EQ(error({.beams = 65}), "num-beams is 65 when 1 to 64 is needed");
   EXPECT_EQ(error({.beams = 4, .groups = 3, .diversityPenalty = 1}),
-            "num-beam-groups is 3 when a divisor of num-beams, 4, is needed");
+            "num-beam-groups is 3 when a divisor of num-beams (4) is needed");
   EXPECT_EQ(error({.beams = 4, .groups = 2}),
             "diversity-penalty is 0 when more than 0 with num-beam-groups is "
             "needed");
   EXPECT_EQ(error({.beams = 4, .diversityPenalty = 1}),
-            "diversity-penalty is 1.000000 when 0 without num-beam-groups is "
+            "diversity-penalty is 1 when 0 without num-beam-groups is "
             "needed");
   EXPECT_EQ(error({.lengthPenalty = NAN}),
             "length-penalty is nan when -10 to 10 is needed");
   EXPECT_EQ(error({.beams = 2}, 3),
-            "the number of answers is 3 when 1 to num-beams, 2, is needed");
+            "the number of answers is 3 when 1 to num-beams (2) is needed");
   EXPECT_EQ(error({}), "");
 }

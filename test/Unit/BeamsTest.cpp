@@ -315,7 +315,7 @@ TEST_P(BeamsTest, RefusesWhatASearchCannotDo) {
     return errorOf([&] { add(request); });
   };
   EXPECT_EQ(error([](Request &r) { r.answers = 5; }),
-            "the number of answers is 5 when 1 to num-beams, 4, is needed");
+            "the number of answers is 5 when 1 to num-beams (4) is needed");
   EXPECT_EQ(error([](Request &r) { r.logprobs = 2; }),
             "the logprobs of the most likely tokens are 2 when 0 with "
             "num-beams is needed");

@@ -194,7 +194,7 @@ TEST_F(CApiSchedulerTest, SearchesWithBeams) {
   beams.early_stopping = 1;
   beams.answers = 3;
   EXPECT_EQ(refusal(),
-            "the number of answers is 3 when 1 to num-beams, 2, is needed");
+            "the number of answers is 3 when 1 to num-beams (2) is needed");
   qwen_scheduler_free(scheduler);
   qwen_free(model);
 }
