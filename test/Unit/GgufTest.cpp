@@ -4,6 +4,7 @@
 
 #include "GgufBytes.h"
 #include "TempDir.h"
+#include "qwen/Support/SplitName.h"
 
 #include <gtest/gtest.h>
 
@@ -216,4 +217,8 @@ TEST(Gguf, NamesSplitFiles) {
   for (const char *name : {"a.gguf", "a-0001-of-00003.gguf", "",
                            "a-00001-of-0000x.gguf", "a-00001-to-00003.gguf"})
     EXPECT_EQ(ggufSplitName(name, 0), std::nullopt) << name;
+  EXPECT_EQ(ggufModelName("a-00001-of-00003.gguf"), "a");
+  EXPECT_EQ(ggufModelName("a.gguf"), "a");
+  EXPECT_EQ(ggufModelName("-00001-of-00003.gguf"), "-00001-of-00003");
+  EXPECT_EQ(ggufModelName("a-00001-of-00003"), "a-00001-of-00003");
 }

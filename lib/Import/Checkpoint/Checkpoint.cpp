@@ -14,6 +14,7 @@
 #include "qwen/Import/Checkpoint/Safetensors.h"
 
 #include "qwen/Support/InputError.h"
+#include "qwen/Support/SplitName.h"
 #include "qwen/Support/Text.h"
 #include "qwen/Weights/Sources.h"
 
@@ -288,16 +289,12 @@ std::string qwen::checkpointName(const fs::path &path) {
   fs::path full = fs::absolute(path, error).lexically_normal();
   if (full.filename().empty())
     full = full.parent_path();
-  std::string name = full.filename().string();
+  const std::string name = full.filename().string();
   if (error || name.empty())
     return "model";
   if (!isGguf(path))
     return hubName(full).value_or(name);
-  if (ggufSplitName(name, 0))
-    name.resize(name.size() - std::string_view("-00001-of-00001.gguf").size());
-  else if (name.ends_with(".gguf"))
-    name.resize(name.size() - std::string_view(".gguf").size());
-  return name;
+  return ggufModelName(name);
 }
 
 uint64_t qwen::weightFileBytes(const fs::path &path) {

@@ -376,19 +376,3 @@ GgufFile qwen::parseGguf(std::span<const uint8_t> bytes,
   readTensors(reader, bytes, tensors, path, gguf);
   return gguf;
 }
-
-std::optional<std::string> qwen::ggufSplitName(const std::string &file,
-                                               uint64_t number) {
-  constexpr std::string_view kForm = "-#####-of-#####.gguf";
-  if (file.size() < kForm.size() || number > 99998)
-    return std::nullopt;
-  const size_t begin = file.size() - kForm.size();
-  for (size_t i = 0; i < kForm.size(); ++i) {
-    const char c = file[begin + i];
-    if (kForm[i] == '#' ? c < '0' || c > '9' : c != kForm[i])
-      return std::nullopt;
-  }
-  std::string digits = std::to_string(number + 1);
-  digits.insert(0, 5 - digits.size(), '0');
-  return file.substr(0, begin + 1) + digits + file.substr(begin + 6);
-}

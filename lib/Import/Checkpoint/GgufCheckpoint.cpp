@@ -12,6 +12,7 @@
 #include "qwen/ABI/KernelABI.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/JsonValue.h"
+#include "qwen/Support/SplitName.h"
 #include "qwen/Support/Text.h"
 #include "qwen/Weights/Forms.h"
 #include "qwen/Weights/Sources.h"

@@ -3,6 +3,7 @@
 #include "cache/ModelSource.h"
 
 #include "qwen/Support/InputError.h"
+#include "qwen/Support/SplitName.h"
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
@@ -26,27 +27,10 @@ static bool isGguf(const fs::path &path) {
          std::string_view(magic, sizeof magic) == "GGUF";
 }
 
-/// Of a part of a split model, NAME-00002-of-00003.gguf, what stands before the
-/// number and after it; else nothing.
-static std::optional<std::pair<std::string, std::string>>
-splitName(const std::string &file) {
-  constexpr std::string_view kLike = "-00000-of-00000.gguf";
-  if (file.size() <= kLike.size())
-    return std::nullopt;
-  const size_t at = file.size() - kLike.size();
-  for (size_t i = 0; i < kLike.size(); ++i) {
-    const char c = file[at + i];
-    if (kLike[i] == '0' ? c < '0' || c > '9' : c != kLike[i])
-      return std::nullopt;
-  }
-  constexpr size_t kDigits = 5;
-  return std::pair(file.substr(0, at + 1), file.substr(at + 1 + kDigits));
-}
-
 /// Whether both are parts of one split model.
 static bool isOneModel(const std::string &one, const std::string &other) {
-  const auto name = splitName(one);
-  return name && name == splitName(other);
+  const auto first = ggufSplitName(one, 0);
+  return first && first == ggufSplitName(other, 0);
 }
 
 std::vector<std::pair<std::string, fs::path>>
@@ -86,7 +70,7 @@ std::vector<std::pair<std::string, fs::path>> ModelSource::files() const {
     return filesBelow(path);
   const std::string file = path.filename().string();
   std::vector<std::pair<std::string, fs::path>> files = {{file, path}};
-  if (splitName(file))
+  if (ggufSplitName(file, 0))
     for (const auto &entry :
          fs::directory_iterator(fs::absolute(path).parent_path(), ignored))
       if (const std::string other = entry.path().filename().string();
@@ -207,12 +191,7 @@ static std::string nameOf(const fs::path &path) {
   fs::path full = fs::absolute(path).lexically_normal();
   if (full.filename().empty())
     full = full.parent_path();
-  std::string name = full.filename().string();
-  if (const auto split = splitName(name))
-    return split->first.substr(0, split->first.size() - 1);
-  if (name.ends_with(kGgufEnding))
-    name.resize(name.size() - std::string_view(kGgufEnding).size());
-  return name;
+  return ggufModelName(full.filename().string());
 }
 
 bool qwen::run::isModel(const std::string &given) {

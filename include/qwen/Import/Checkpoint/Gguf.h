@@ -85,11 +85,6 @@ readGgufTokenizer(const GgufFile &gguf, const std::filesystem::path &path);
 /// 1e-6 in f32 is the 1e-6 of a text.
 double asDecimal(float value);
 
-/// The name of file `number`, from 0, of the split files that `file` is one of,
-/// or nullopt if its name is not of the form NAME-00001-of-00003.gguf.
-std::optional<std::string> ggufSplitName(const std::string &file,
-                                         uint64_t number);
-
 } // namespace qwen
 
 #endif // QWEN_IMPORT_CHECKPOINT_GGUF_H
