@@ -95,7 +95,7 @@ void qwen::addCompletionCommand(CLI::App &app, const PrintFn &write) {
                   " completion fish | source");
   suggest(command
               ->add_option("SHELL", *shell,
-                           "bash, zsh or fish; in the shell's file of start: ")
+                           "Shell; its file of start needs the line below")
               ->required()
               ->check(CLI::IsMember(shells)),
           shells);

@@ -17,18 +17,18 @@ using namespace qwen;
 
 void qwen::addCalibration(CLI::App &app, CalibrateFlags &flags) {
   app.add_flag("--calibrate", flags.text,
-               "let a text choose the integers: runs the model over up to " +
+               "Let a text choose the integers: runs the model over up to " +
                    std::to_string(kCalibrationTokens) +
                    " tokens of FILE, by default of a text of qwen-opt's own; "
                    "the quantizer is gptq then");
   app.add_option("--calibrate-memory", flags.memory,
-                 "memory of a calibration; beyond it, what it needs lies in a "
+                 "Memory of a calibration; the rest of its data lies in a "
                  "temporary file")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("4GiB")
       ->needs("--calibrate");
   app.add_flag("--awq", flags.awq,
-               "scale channels by the calibration text, so that outliers lose "
+               "Scale channels by the calibration text, so that outliers lose "
                "less; for formats that are not rotated")
       ->needs("--calibrate");
 }

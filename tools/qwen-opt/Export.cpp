@@ -36,7 +36,7 @@ void qwen::addExport(CLI::App &app) {
       "export",
       "Write a compiled model as a GGUF file with the same integers, its "
       "tokenizer, chat template and sampling defaults");
-  sub->add_option("FILE", paths->from, "compiled model, for any target")
+  sub->add_option("FILE", paths->from, "Compiled model, for any target")
       ->required();
   sub->add_option("-o", paths->to, "GGUF file to write")
       ->type_name("FILE")

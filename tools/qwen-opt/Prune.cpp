@@ -17,7 +17,7 @@ using namespace qwen;
 static constexpr char kLayersName[] = "layers";
 
 void qwen::addPruning(CLI::App &app, CalibrateFlags &flags) {
-  std::string help = "remove layers before all else: layers:3,7-9 those";
+  std::string help = "Remove layers before all else: layers:3,7-9 those";
   for (const PruningMethod &method : kPruningMethods)
     help += "; " + std::string(method.name) + ":N N layers, " +
             std::string(method.help);

@@ -128,8 +128,9 @@ void qwen::run::addCache(CLI::App &app) {
       "prune", "Remove files of other versions of qwen-opt and what killed "
                "compiles left, then the least recently used files until 5% of "
                "the disk is free");
-  less->add_option("--max-size", *most,
-                   "and until all files together have this size at most")
+  less->add_option(
+          "--max-size", *most,
+          "Remove further files until all together have this size at most")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("SIZE");
   less->callback([most] { prune(*most); });
