@@ -2,7 +2,10 @@
 
 #include "CApiModel.h"
 #include "CApiStruct.h"
+#include "model/ToolFormat.h"
 #include "text/AnswerParser.h"
+
+#include "qwen/Support/Json.h"
 
 #include <deque>
 #include <utility>
@@ -58,7 +61,27 @@ static AnswerOptions answerOptions(const qwen_parser_options &from) {
   options.ends.assign(from.end_tokens, from.end_tokens + from.end_count);
   if (from.has_budget)
     options.reasoningBudget = from.reasoning_budget;
+  if (from.budget_message_size)
+    needArgument("qwen_parser_new: budget_message", from.budget_message);
+  options.budgetMessage.assign(from.budget_message,
+                               from.budget_message + from.budget_message_size);
   return options;
+}
+
+/// How calls of tools are read.
+static CallOptions callOptions(const qwen_model &model,
+                               const qwen_parser_options &from) {
+  if (!from.tools)
+    return {};
+  const char *const what = "qwen_parser_new: tools";
+  checkJson(from.tools, what, {});
+  auto tools = std::make_shared<Tools>(
+      toolsOf(nlohmann::ordered_json::parse(from.tools), what));
+  const std::string name = from.tool_format ? from.tool_format : "";
+  if (!name.empty() && !findCallFormat(name))
+    throw Error("qwen_parser_new: tool_format must be one of " +
+                callFormatNames());
+  return {&findToolFormat(model.chatFormat(), name), std::move(tools)};
 }
 
 qwen_parser *qwen_parser_new(const qwen_model *model,
@@ -68,6 +91,7 @@ qwen_parser *qwen_parser_new(const qwen_model *model,
     if (options)
       from = readStruct("qwen_parser_new: options", *options);
     AnswerOptions to = answerOptions(from);
+    to.calls = callOptions(*model, from);
     return new qwen_parser(*model, {from.prompt, from.prompt_size},
                            std::move(to));
   });
@@ -127,7 +151,8 @@ int32_t qwen_parser_state(const qwen_parser *parser, qwen_answer_state *state) {
                                   .in_reasoning = of.isReasoning(),
                                   .reasoning_tokens = of.reasoningTokens(),
                                   .next_token = of.next().value_or(-1),
-                                  .stopped = of.stop().has_value()},
+                                  .stopped = of.stop().has_value(),
+                                  .has_calls = of.hasCalls()},
                 state);
     return 0;
   });

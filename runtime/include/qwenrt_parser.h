@@ -34,6 +34,16 @@ typedef struct qwen_parser_options {
      qwen_answer_state. */
   int32_t has_budget;
   int64_t reasoning_budget;
+  /* The tools that the prompt has, as JSON that ends with zero: an array of
+     OpenAI's form. NULL: nothing of the answer is a call. */
+  const char *tools;
+  /* The format in which the model calls them, "hermes" or "xml". NULL: the one
+     that its chat template writes. */
+  const char *tool_format;
+  /* The last tokens of a reasoning that uses up its budget, at most as many as
+     that. */
+  const int32_t *budget_message;
+  size_t budget_message_size;
 } qwen_parser_options;
 
 /* Kinds of events. */
@@ -44,6 +54,8 @@ enum {
   QWEN_EVENT_TOOL_BEGIN = 2,
   /* The text goes on with the arguments of the call, a JSON object. */
   QWEN_EVENT_TOOL_ARGUMENTS = 3,
+  /* The call is whole: its arguments are JSON. A call without this must not
+     run. */
   QWEN_EVENT_TOOL_END = 4,
   /* No text follows. The text is the stop string. */
   QWEN_EVENT_STOP_STRING = 5,
@@ -76,10 +88,12 @@ typedef struct qwen_answer_state {
   int32_t next_token;
   /* Not 0 if a stop string has ended the text. */
   int32_t stopped;
+  /* Not 0 if the answer has called tools, and each call so far is whole. */
+  int32_t has_calls;
 } qwen_answer_state;
 
 /* Makes a parser of one answer. `options` may be NULL. Free it before the
-   model. */
+   model. Returns NULL also if there are tools and the model calls none. */
 qwen_parser *qwen_parser_new(const qwen_model *model,
                              const qwen_parser_options *options);
 

@@ -3,44 +3,11 @@
 #include "text/AnswerFormat.h"
 
 #include <algorithm>
-#include <utility>
 
 using namespace qwen;
 
-namespace {
-/// Reasoning without the newlines beside its marks.
-class ReasoningReader final : public SectionReader {
-public:
-  void push(std::string_view text, AnswerEvents &events) override {
-    const size_t first = isEmpty ? text.find_first_not_of('\n') : 0;
-    if (first == std::string_view::npos)
-      return;
-    isEmpty = false;
-    std::string piece = std::exchange(newlines, {});
-    piece += text.substr(first);
-    const size_t end = piece.find_last_not_of('\n') + 1;
-    newlines = piece.substr(end);
-    piece.resize(end);
-    if (!piece.empty())
-      events.push_back({AnswerEventKind::Reasoning, std::move(piece)});
-  }
-  void finish(bool, AnswerEvents &) override {}
-
-private:
-  /// Whether only newlines have come.
-  bool isEmpty = true;
-  /// Newlines that are held back, as the mark may follow.
-  std::string newlines;
-};
-
-} // namespace
-
-template <typename ReaderType> static std::unique_ptr<SectionReader> make() {
-  return std::make_unique<ReaderType>();
-}
-
 static constexpr AnswerSection kSections[] = {
-    {"<think>", "</think>", true, "\n\n", make<ReasoningReader>},
+    {"<think>", "</think>", "\n\n"},
 };
 
 std::span<const AnswerSection> qwen::answerSections() { return kSections; }
@@ -62,11 +29,6 @@ AnswerFormat::AnswerFormat(const Tokenizer &tokenizer,
     closing.insert(closing.end(), after.begin(), after.end());
     all.push_back({row, open, close, std::move(closing)});
   }
-}
-
-bool AnswerFormat::reasons() const {
-  return std::ranges::any_of(
-      all, [](const Section &section) { return section.row.isReasoning; });
 }
 
 /// Whether the end of a prompt has begun a section.
@@ -96,7 +58,7 @@ const AnswerFormat::Section *
 AnswerFormat::begunIn(const Tokenizer &tokenizer,
                       std::span<const int32_t> prompt) const {
   for (const Section &section : all)
-    if (section.row.isReasoning && isBegun(section, tokenizer, prompt))
+    if (isBegun(section, tokenizer, prompt))
       return &section;
   return nullptr;
 }

@@ -14,12 +14,15 @@ AnswerParser::AnswerParser(const Tokenizer &textTokenizer,
                            std::span<const int32_t> prompt,
                            AnswerOptions answerOptions)
     : tokenizer(textTokenizer), format(answerFormat),
-      options(std::move(answerOptions)) {
-  AnswerEvents none;
+      options(std::move(answerOptions)), calls(options.calls) {
+  if (options.calls.format)
+    for (const std::string_view mark : {kCallOpen, kCallClose})
+      if (const std::optional<int32_t> id = tokenizer.findAddedToken(mark))
+        callMarks.push_back(*id);
   findPatterns();
   if (format)
     if (const Section *begun = format->begunIn(tokenizer, prompt))
-      toggle(*begun, none);
+      toggle(*begun);
 }
 
 //===----------------------------------------------------------------------===//
@@ -46,7 +49,7 @@ const AnswerFormat::Section *AnswerParser::markedBy(int32_t id) const {
     return section->close.token == id ? section : nullptr;
   if (format)
     for (const Section &each : format->sections())
-      if (each.open.token == id && (isFirst || !each.row.isReasoning))
+      if (each.open.token == id && isFirst)
         return &each;
   return nullptr;
 }
@@ -95,6 +98,28 @@ std::vector<AnswerToken> AnswerParser::takeTokens() {
   return taken;
 }
 
+void AnswerParser::passReasoning(const std::string &text,
+                                 AnswerEvents &events) {
+  const size_t first = isEmpty ? text.find_first_not_of('\n') : 0;
+  if (first == std::string::npos)
+    return;
+  isEmpty = false;
+  std::string piece = std::exchange(newlines, {}) + text.substr(first);
+  const size_t end = piece.find_last_not_of('\n') + 1;
+  newlines = piece.substr(end);
+  piece.resize(end);
+  if (!piece.empty())
+    tell(AnswerEventKind::Reasoning, std::move(piece), events);
+}
+
+void AnswerParser::tell(AnswerEventKind kind, std::string text,
+                        AnswerEvents &events) {
+  if (options.calls.format)
+    calls.push(kind, isReasoning(), text, events);
+  else
+    events.push_back({kind, std::move(text)});
+}
+
 void AnswerParser::pass(size_t size, AnswerEvents &events) {
   std::string text = held.substr(0, size);
   held.erase(0, size);
@@ -103,42 +128,36 @@ void AnswerParser::pass(size_t size, AnswerEvents &events) {
   isStart = false;
   passed += static_cast<int64_t>(countCodePoints(text));
   const size_t before = events.size();
-  if (reader) {
-    reader->push(text, events);
+  if (section && options.splitReasoning) {
+    passReasoning(text, events);
   } else {
     if (afterReasoning)
       text.erase(0, text.find_first_not_of('\n'));
     if (!text.empty()) {
       afterReasoning = false;
-      events.push_back({AnswerEventKind::Text, std::move(text)});
+      tell(AnswerEventKind::Text, std::move(text), events);
     }
   }
   if (events.size() > before)
     events[before].tokens = takeTokens();
 }
 
-void AnswerParser::endReader(bool isClosed, AnswerEvents &events) {
-  if (!reader)
+void AnswerParser::endText(AnswerEvents &events) {
+  if (!options.calls.format)
     return;
   const size_t before = events.size();
-  reader->finish(isClosed, events);
-  reader.reset();
+  calls.finish(isReasoning(), events);
   if (events.size() > before)
     events[before].tokens = takeTokens();
 }
 
-void AnswerParser::toggle(const Section &of, AnswerEvents &events) {
+void AnswerParser::toggle(const Section &of) {
+  afterReasoning = section && options.splitReasoning && !found;
+  section = section ? nullptr : &of;
   if (section) {
-    afterReasoning = reader && isReasoning();
-    endReader(true, events);
-    section = nullptr;
-  } else {
-    section = &of;
-    afterReasoning = false;
-    if (isReasoning())
-      reasoning = section;
-    if (isSplit(of) && !found)
-      reader = of.row.makeReader();
+    reasoning = section;
+    isEmpty = true;
+    newlines.clear();
   }
   sectionBegin = passed;
   isStart = false;
@@ -153,14 +172,14 @@ void AnswerParser::passMark(const Match &match, AnswerEvents &events) {
     reasoned -= std::ranges::count_if(
         doubtful, [&](int64_t begin) { return begin >= passed; });
   doubtful.clear();
-  if (isSplit(of)) {
+  if (options.splitReasoning) {
     passed += static_cast<int64_t>(
         countCodePoints(std::string_view(held).substr(0, size)));
     held.erase(0, size);
   } else {
     pass(size, events);
   }
-  toggle(of, events);
+  toggle(of);
 }
 
 void AnswerParser::scan(bool mayGoOn, AnswerEvents &events) {
@@ -176,7 +195,7 @@ void AnswerParser::scan(bool mayGoOn, AnswerEvents &events) {
     }
     found = match->pattern->text;
     pass(options.includeStop ? match->end : match->begin, events);
-    endReader(false, events);
+    endText(events);
     events.push_back({AnswerEventKind::StopString, *found});
   }
   held.clear();
@@ -200,29 +219,38 @@ void AnswerParser::count(int64_t begin) {
 std::optional<int32_t> AnswerParser::next() const {
   if (!reasoning)
     return std::nullopt;
+  const std::vector<int32_t> &message = options.budgetMessage;
   const std::vector<int32_t> &closing = reasoning->closing;
-  if (given > 0 && given < closing.size())
-    return closing[given];
-  if (isReasoning() && options.reasoningBudget &&
-      reasoned >= *options.reasoningBudget)
-    return closing.front();
-  return std::nullopt;
+  const auto isUsedUp = [&] {
+    return isReasoning() && options.reasoningBudget &&
+           reasoned + std::ssize(message) >= *options.reasoningBudget;
+  };
+  if (given ? given >= message.size() + closing.size() : !isUsedUp())
+    return std::nullopt;
+  return given < message.size() ? message[given]
+                                : closing[given - message.size()];
+}
+
+bool AnswerParser::hasText(int32_t id) const {
+  if (std::ranges::count(options.ends, id))
+    return false;
+  return !options.skipSpecial || !tokenizer.isSpecial(id) ||
+         std::ranges::count(callMarks, id);
 }
 
 AnswerEvents AnswerParser::push(int32_t id) {
   AnswerEvents events;
   given += next() ? 1 : 0;
   const Section *const mark = markedBy(id);
-  const bool isCut = mark && isSplit(*mark);
-  const bool isText = !isCut && !std::ranges::count(options.ends, id) &&
-                      !(options.skipSpecial && tokenizer.isSpecial(id));
-  const std::string_view bytes = isText ? bytesOf(tokenizer, id) : "";
+  const bool isCut = mark && options.splitReasoning;
+  const std::string_view bytes =
+      !isCut && hasText(id) ? bytesOf(tokenizer, id) : "";
   const int64_t begin = characters.place(bytes);
   waiting.push_back({id, begin});
   held += isCut ? characters.finish() : characters.push(bytes);
   scan(!isCut, events);
   if (mark)
-    toggle(*mark, events);
+    toggle(*mark);
   else if (isReasoning())
     count(begin);
   isFirst = false;
@@ -233,7 +261,8 @@ AnswerEvents AnswerParser::finish() {
   AnswerEvents events;
   held += characters.finish();
   scan(false, events);
-  endReader(false, events);
+  if (!found)
+    endText(events);
   for (AnswerToken &token : waiting)
     token.begin = std::min(token.begin, passed);
   events.push_back({AnswerEventKind::End, "", std::exchange(waiting, {})});

@@ -10,6 +10,7 @@
 #define QWEN_RUNTIME_TEXT_ANSWERPARSER_H
 
 #include "text/AnswerFormat.h"
+#include "text/CallParser.h"
 
 namespace qwen {
 
@@ -27,6 +28,10 @@ struct AnswerOptions {
   bool splitReasoning = true;
   /// Maximum number of tokens of the reasoning.
   std::optional<int64_t> reasoningBudget = {};
+  /// Its last tokens if it uses up the budget, at most as many.
+  std::vector<int32_t> budgetMessage = {};
+  /// How calls of tools are read.
+  CallOptions calls = {};
 };
 
 /// Parses one answer.
@@ -48,15 +53,18 @@ public:
   AnswerEvents finish();
 
   /// The token that the answer gets next, because the reasoning has used up its
-  /// budget: of its closing mark and of what templates write after it.
+  /// budget: of the message, of the closing mark and of what templates write
+  /// after it.
   std::optional<int32_t> next() const;
   /// Whether the next token belongs to the reasoning, unless it ends it.
-  bool isReasoning() const { return section && section->row.isReasoning; }
+  bool isReasoning() const { return section; }
   /// Number of tokens of the reasoning so far, without its marks. While the
   /// start of a mark of several tokens is held back, it counts.
   int64_t reasoningTokens() const { return reasoned; }
   /// The stop string that ended the text.
   const std::optional<std::string> &stop() const { return found; }
+  /// Whether it has called tools, each of them with whole arguments.
+  bool hasCalls() const { return calls.calls() > 0 && !calls.isBroken(); }
   /// Takes the tokens that the next event would have if it had no more text.
   std::vector<AnswerToken> takeTokens();
 
@@ -76,13 +84,12 @@ private:
 
   /// The section that the token begins or ends as a mark.
   const Section *markedBy(int32_t id) const;
-  bool isSplit(const Section &of) const {
-    return options.splitReasoning || !of.row.isReasoning;
-  }
   /// Whether the pattern counts at the start of the answer only.
   bool isFirstOnly(const Pattern &pattern) const {
-    return pattern.section && !section && pattern.section->row.isReasoning;
+    return pattern.section && !section;
   }
+  /// Whether the token has text besides that of a mark.
+  bool hasText(int32_t id) const;
   /// The pattern in `held` that ends first.
   std::optional<Match> findFirst() const;
   /// Number of bytes at the end of `held` that may start a pattern.
@@ -95,8 +102,13 @@ private:
   /// Passes on what is held before a mark, and the mark.
   void passMark(const Match &match, AnswerEvents &events);
   /// Begins the section, or ends it.
-  void toggle(const Section &of, AnswerEvents &events);
-  void endReader(bool isClosed, AnswerEvents &events);
+  void toggle(const Section &of);
+  /// Appends the event of a text, or those of the calls in it.
+  void tell(AnswerEventKind kind, std::string text, AnswerEvents &events);
+  /// Passes on reasoning without the newlines beside its marks.
+  void passReasoning(const std::string &text, AnswerEvents &events);
+  /// Ends the text, and the calls in it.
+  void endText(AnswerEvents &events);
   /// Finds the patterns of the present section.
   void findPatterns();
   /// Counts a token of the reasoning.
@@ -118,8 +130,13 @@ private:
   const Section *section = nullptr;
   /// Number of characters before its text.
   int64_t sectionBegin = 0;
-  /// Null if the section is text, and after a stop string.
-  std::unique_ptr<SectionReader> reader;
+  /// Whether only newlines have come in it, and those that are held back, as
+  /// the mark may follow.
+  bool isEmpty = true;
+  std::string newlines;
+  CallParser calls;
+  /// The tokens of a call's marks, which have text even where they are special.
+  std::vector<int32_t> callMarks;
   /// Whether no token has come, and no text or mark.
   bool isFirst = true, isStart = true;
   /// No text has come since the reasoning.

@@ -210,6 +210,19 @@ def templates():
         put("ChatTemplate", name, source)
 
 
+def calls():
+    """The first byte is the format (CallsFuzz.cpp)."""
+    schema = json.dumps({"properties": {"a": {"type": ["integer", "null"]}, "b": {"anyOf": [{"type": "array"}, {"$ref": "#/properties/b"}]}}})
+    hermes = '<tool_call>\n{"name": "f", "arguments": {"a": "x\\ud83d\\u00e9\\d", "b": [1, null]}}\n</tool_call>'
+    xml = "<tool_call>\n<function=f>\n<parameter=a>\n5\n</parameter>\n<parameter=b>\n[1]\n</parameter>\n<parameter=c>\nx\n</parameter>\n" \
+          "</function>\n</tool_call>"
+    for number, (name, call) in enumerate((("hermes", hermes), ("xml", xml))):
+        for where in (0, 0x80):
+            put("Calls", f"{name}-{where}", bytes([number + where]) + f"Text.\n{call}\n{call}{END}{schema}".encode())
+        bare = call.replace("<tool_call>\n", "")
+        put("Calls", f"{name}-bare", bytes([number]) + f"```\n{bare}\n```\n{bare}".encode())
+
+
 def artifacts():
     manifest = {
         "compiler": "handmade", "numerics_version": 1,
@@ -278,6 +291,11 @@ def requests():
         "scores": {"prompt": [[1, 2, 3], [4]], "echo": True, "logprobs": 1, "max_tokens": 0, "cache_salt": "s"},
         "texts": {"prompt": ["a", "b"], "stop": "ab", "stop_token_ids": [1], "min_p": 0.1, "suffix": None},
         "tokens": {"tokens": [1, 2]},
+        "tools": {"messages": [message, {"role": "assistant", "content": None, "tool_calls": [
+                      {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
+                      {"role": "tool", "tool_call_id": "c", "content": "5"}], "tool_choice": "auto", "parallel_tool_calls": True,
+                  "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}], "enable_thinking": True},
+        "infill": {"input_prefix": "a", "input_suffix": "b", "prompt": "c", "input_extra": [{"filename": "f", "text": "t"}], "n_predict": 9},
     }
     for name, body in bodies.items():
         put("Request", name, json.dumps(body))
@@ -338,6 +356,7 @@ tokenizers()
 ggufs()
 texts()
 templates()
+calls()
 artifacts()
 arguments()
 requests()

@@ -130,7 +130,8 @@ class ParserOptions(ctypes.Structure):
                 ("join_reasoning", ctypes.c_int32), ("prompt", ctypes.POINTER(ctypes.c_int32)), ("prompt_size", ctypes.c_size_t),
                 ("stops", ctypes.POINTER(ctypes.c_char_p)), ("stop_count", ctypes.c_size_t),
                 ("end_tokens", ctypes.POINTER(ctypes.c_int32)), ("end_count", ctypes.c_size_t), ("has_budget", ctypes.c_int32),
-                ("reasoning_budget", ctypes.c_int64)]
+                ("reasoning_budget", ctypes.c_int64), ("tools", ctypes.c_char_p), ("tool_format", ctypes.c_char_p),
+                ("budget_message", ctypes.POINTER(ctypes.c_int32)), ("budget_message_size", ctypes.c_size_t)]
 
 
 class Event(ctypes.Structure):
@@ -140,7 +141,7 @@ class Event(ctypes.Structure):
 
 class State(ctypes.Structure):
     _fields_ = [("size", ctypes.c_uint32), ("in_reasoning", ctypes.c_int32), ("reasoning_tokens", ctypes.c_int64),
-                ("next_token", ctypes.c_int32), ("stopped", ctypes.c_int32)]
+                ("next_token", ctypes.c_int32), ("stopped", ctypes.c_int32), ("has_calls", ctypes.c_int32)]
 
 
 def parser(model):
@@ -185,6 +186,18 @@ def parser(model):
     expect("one text", parse("Once</think>A king<|im_end|>", join_reasoning=1, include_stop=1, keep_special=1)[0],
            {0: "Once</think>A king", 5: "king", 6: ""})
     expect("a budget", parse("Once upon", has_budget=1, reasoning_budget=1)[1][1], (1, 1, 4092, 0))
+    message = loaded.encode("king")
+    expect("a message", parse("Once upon", has_budget=1, reasoning_budget=1 + len(message), budget_message=message,
+                              budget_message_size=len(message))[1][1], (1, 1, message[0], 0))
+    called = 'Once</think>A <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+    tools = b'[{"type": "function", "function": {"name": "f"}}]'
+    expect("a call", parse(called, tools=tools)[0], {0: "A ", 1: "Once", 2: "f", 3: '{"a": 1}', 4: "", 6: ""})
+    expect("a text", parse(called)[0][0], called.partition("</think>")[2])
+    for given, reason in (({"tools": b"[1]"}, b"tools[0] must be"), ({"tools": b"x"}, b"tools is not JSON"),
+                          ({"tools": tools, "tool_format": b"x"}, b"tool_format must be one of hermes, xml")):
+        options = ParserOptions(ctypes.sizeof(ParserOptions), **given)
+        checks.check(not library.qwen_parser_new(loaded.model, ctypes.byref(options)) and reason in library.qwen_last_error(),
+                     f"{given}: {library.qwen_last_error()}")
     options = ParserOptions(ctypes.sizeof(ParserOptions), stops=(ctypes.c_char_p * 1)(b""), stop_count=1)
     checks.check(not library.qwen_parser_new(loaded.model, ctypes.byref(options)) and b"a stop string is empty" in library.qwen_last_error(),
                  "an empty stop string is taken")

@@ -42,45 +42,13 @@ Ids bytesAsIds(std::string_view text) {
   return ids;
 }
 
-/// A call as "name arguments".
-class CallReader final : public SectionReader {
-public:
-  void push(std::string_view text, AnswerEvents &events) override {
-    if (!isNamed) {
-      const size_t end = text.find(' ');
-      name += text.substr(0, end);
-      if (end == std::string_view::npos)
-        return;
-      isNamed = true;
-      events.push_back({AnswerEventKind::ToolCallBegin, name});
-      text.remove_prefix(end);
-    }
-    events.push_back({AnswerEventKind::ToolCallArguments, std::string(text)});
-  }
-  void finish(bool isClosed, AnswerEvents &events) override {
-    if (isClosed)
-      events.push_back({AnswerEventKind::ToolCallEnd});
-  }
-
-private:
-  std::string name;
-  bool isNamed = false;
-};
-
-std::unique_ptr<SectionReader> makeCallReader() {
-  return std::make_unique<CallReader>();
-}
-
-// Texts are marks of the first two, tokens of the last two.
-constexpr std::string_view kTemplate = "<think></think><call></call>";
-const std::vector<AnswerSection> kTextRows = {
-    answerSections()[0], {"<call>", "</call>", false, "", makeCallReader}};
+// The marks of the first are texts, those of the second are tokens.
+constexpr std::string_view kTemplate = "<think></think>";
 const std::vector<AnswerSection> kTokenRows = {
-    {"<|im_start|>", "<|endoftext|>", true, "\n\n",
-     answerSections()[0].makeReader}};
+    {"<|im_start|>", "<|endoftext|>", "\n\n"}};
 
 const AnswerFormat &textFormat() {
-  static const AnswerFormat format(storiesTokenizer(), kTemplate, kTextRows);
+  static const AnswerFormat format(storiesTokenizer(), kTemplate);
   return format;
 }
 const AnswerFormat &tokenFormat() {
@@ -129,17 +97,19 @@ std::string parse(const AnswerFormat &format, const std::string &text,
 
 TEST(AnswerParser, DoesNotDependOnTokens) {
   const std::string text =
-      "<think>\n\nWhy \u00e9\U0001F600?\n<call>\n</think>\n\n A <call>f "
-      "{\"x\": "
-      "[1]}</call><call>g {}</call>\n, </think> <cal b\xff<sto<stop>c";
+      "<think>\n\nWhy \u00e9\U0001F600?\n<tool_call>\n</think>\n\n A "
+      "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1]}}\n"
+      "</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": {}}"
+      "</tool_call>\n, </think> <tool_cal b\xff<sto<stop>c";
   const std::string expected =
-      "R:Why \u00e9\U0001F600?\n<call>|T: A |b:f|a: {\"x\": [1]}|e:|b:g|a: {}"
-      "|e:|T:\n, </think> <cal b\uFFFD<sto|S:<stop>|E:";
+      "R:Why \u00e9\U0001F600?\n<tool_call>|T: A |b:f|a:{\"x\": [1]}|e:|b:g|"
+      "a:{}|e:|T:, </think> <tool_cal b\uFFFD<sto|S:<stop>|E:";
   const auto piece = [&](size_t begin, size_t end) {
     const std::string part = text.substr(begin, end - begin);
     return isValidUtf8(part) ? idsOf(part) : bytesAsIds(part);
   };
-  const AnswerOptions options = {.stops = {"none", "<stop>"}};
+  const AnswerOptions options = {.stops = {"none", "<stop>"},
+                                 .calls = {findCallFormat("hermes")}};
   for (size_t cut = 0; cut <= text.size(); ++cut)
     EXPECT_EQ(parse(textFormat(), piece(0, cut) + piece(cut, text.size()), "p",
                     options),
@@ -232,6 +202,28 @@ TEST(AnswerParser, EndsReasoningWithItsBudget) {
         draw(idsOf(open) + letters + closing + letters, 99, given, reasoned),
         "R:abc|T:abc|E:");
     EXPECT_EQ(std::pair(given, reasoned), std::pair(int64_t{0}, int64_t{3}));
+  }
+}
+
+TEST(AnswerParser, ABudgetMayEndWithAMessage) {
+  for (const auto &[format, open] : {std::pair(&tokenFormat(), "<|im_start|>"),
+                                     std::pair(&textFormat(), "<think>")}) {
+    const Ids message = bytesAsIds("Stop.");
+    for (int64_t budget = std::ssize(message); budget < 9; ++budget) {
+      AnswerParser parser(
+          storiesTokenizer(), format, {},
+          {.reasoningBudget = budget, .budgetMessage = message});
+      Log log;
+      const Ids drawn = idsOf(open) + bytesAsIds("abcdefghi");
+      for (size_t i = 0; i < drawn.size();)
+        log.add(parser.push(parser.next() ? *parser.next() : drawn[i++]));
+      log.add(parser.finish());
+      const std::string letters = "abcdefghi";
+      const auto thought = static_cast<size_t>(budget) - message.size();
+      EXPECT_EQ(log.text, "R:" + letters.substr(0, thought) +
+                              "Stop.|T:" + letters.substr(thought) + "|E:");
+      EXPECT_EQ(parser.reasoningTokens(), budget);
+    }
   }
 }
 

@@ -428,9 +428,9 @@ TEST(CApi, StructsKeepTheirSizes) {
   EXPECT_EQ(sizeof(qwen_beam_answer), 40u);
   EXPECT_EQ(sizeof(qwen_request), 168u);
   EXPECT_EQ(sizeof(qwen_counts), 72u);
-  EXPECT_EQ(sizeof(qwen_parser_options), 80u);
+  EXPECT_EQ(sizeof(qwen_parser_options), 112u);
   EXPECT_EQ(sizeof(qwen_event), 32u);
-  EXPECT_EQ(sizeof(qwen_answer_state), 24u);
+  EXPECT_EQ(sizeof(qwen_answer_state), 32u);
 }
 
 // CApiProgram.c

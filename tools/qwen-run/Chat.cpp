@@ -6,8 +6,10 @@
 #include "chat/Interrupt.h"
 #include "chat/LineEditor.h"
 #include "chat/Talk.h"
+#include "model/ToolFormat.h"
 
-#include "qwen/Support/Error.h"
+#include "qwen/Support/InputError.h"
+#include "qwen/Support/Json.h"
 
 #include <unistd.h>
 
@@ -18,6 +20,8 @@ namespace {
 struct ChatCommand : RunFlags {
   /// A file with the template in place of the model's, or empty.
   std::string chatTemplate;
+  /// A file with tools, or empty.
+  std::string tools;
   std::optional<int64_t> count;
   SamplingFlags sampling;
   /// The template's enable_thinking; nothing if no flag sets it.
@@ -51,6 +55,23 @@ openInput(bool isInteractive, const Screen &screen, uint64_t mostBytes) {
   return std::make_unique<PlainInput>(mostBytes, isInteractive);
 }
 
+/// The array of tools of a file; an empty one without a file.
+static nlohmann::ordered_json readTools(const std::string &file) {
+  constexpr uint64_t kMostBytes = 1 << 20;
+  if (file.empty())
+    return nlohmann::ordered_json::array();
+  const std::string text =
+      readFile(file, kMostBytes, "a file of tools is short");
+  try {
+    checkJson(text, part::file(file), {});
+    auto tools = nlohmann::ordered_json::parse(text);
+    (void)toolsOf(tools, file);
+    return tools;
+  } catch (const Error &error) {
+    throw InputError(error.what());
+  }
+}
+
 static void chat(const ChatCommand &command) {
   std::string chatTemplate = readTemplate(command.chatTemplate);
   Model model(command.file.path(), std::move(chatTemplate));
@@ -66,6 +87,7 @@ static void chat(const ChatCommand &command) {
   TalkOptions talk = {.count = command.count,
                       .sampling = command.sampling.apply(manifest.generation),
                       .thinking = command.thinking,
+                      .tools = readTools(command.tools),
                       .allowSpecial = command.allowSpecial,
                       .snapshotEvery = command.snapshots.every,
                       .isInteractive =
@@ -98,6 +120,10 @@ void qwen::run::addChat(CLI::App &app) {
       "Set enable_thinking of the chat template to true or false");
   sub->add_option("--chat-template", command->chatTemplate,
                   "Chat template (Jinja) in place of the model's")
+      ->type_name("FILE");
+  sub->add_option("--tools", command->tools,
+                  "Tools that the model may call, a JSON array of OpenAI's "
+                  "form; calls are shown and do not run")
       ->type_name("FILE");
   sub->add_flag("--allow-special", command->allowSpecial,
                 "Read special tokens in the text of messages");

@@ -35,6 +35,19 @@ std::string AnswerView::endReasoning(bool hasText) {
   return output;
 }
 
+std::string AnswerView::textOf(const AnswerEvent &event) const {
+  const std::string text =
+      screen.isTerminal ? screenText(event.text) : event.text;
+  switch (event.kind) {
+  case AnswerEventKind::ToolCallBegin:
+    return (isInLine ? "\n[call " : "[call ") + text + " ";
+  case AnswerEventKind::ToolCallEnd:
+    return "]";
+  default:
+    return text;
+  }
+}
+
 std::string AnswerView::add(const AnswerEvents &events) {
   std::string output;
   for (const AnswerEvent &event : events) {
@@ -42,10 +55,17 @@ std::string AnswerView::add(const AnswerEvents &events) {
       output += addReasoning(event.text);
       continue;
     }
-    output += endReasoning(!event.text.empty());
-    output += screen.isTerminal ? screenText(event.text) : event.text;
+    const bool hasText = !event.text.empty();
+    output += endReasoning(hasText);
+    const std::string text = textOf(event);
+    if (!text.empty())
+      isInLine = !text.ends_with('\n');
+    output += text;
   }
   return output;
 }
 
-std::string AnswerView::finish() { return endReasoning(false) + "\n"; }
+std::string AnswerView::finish() {
+  isInLine = false;
+  return endReasoning(false) + "\n";
+}

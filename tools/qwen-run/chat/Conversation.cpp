@@ -42,6 +42,8 @@ ordered_json Conversation::variablesWithout(size_t turns) const {
   ordered_json context = variables;
   context["add_generation_prompt"] = true;
   context["messages"] = messagesWithout(turns);
+  if (!tools.empty())
+    context["tools"] = tools;
   return context;
 }
 

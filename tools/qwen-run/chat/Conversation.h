@@ -28,6 +28,8 @@ public:
   /// The template's variables besides the messages.
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
   Messages messages;
+  /// Tools that the model may call, in OpenAI's form.
+  nlohmann::ordered_json tools = nlohmann::ordered_json::array();
 
   /// Adds a message of the user and returns the prompt for its answer. Forgets
   /// the oldest turns if the context is too small for all. Returns nothing and

@@ -6,6 +6,7 @@
 #include "chat/Interrupt.h"
 #include "chat/MessageLines.h"
 #include "model/SamplerTexts.h"
+#include "model/ToolFormat.h"
 #include "text/Unicode.h"
 
 #include "qwen/Support/Error.h"
@@ -39,6 +40,11 @@ Talk::Talk(Model &talkModel, LineInput &lines, const TalkOptions &options)
       view(options.output), sampling(options.sampling), count(options.count) {
   if (options.thinking)
     conversation.variables["enable_thinking"] = *options.thinking;
+  if (options.tools.empty())
+    return;
+  calls = {&findToolFormat(model.chatFormat()),
+           std::make_shared<Tools>(toolsOf(options.tools, "--tools"))};
+  conversation.tools = options.tools;
 }
 
 //===----------------------------------------------------------------------===//
@@ -169,8 +175,9 @@ void Talk::answer(const std::vector<int32_t> &prompt) {
   session.setTokens(prompt, model.engine().state().maxSnapshots()
                                 ? conversation.snapshotAt(prompt)
                                 : 0);
-  AnswerParser parser(
-      tokenizer, view.splits() ? &model.answerFormat() : nullptr, prompt, {});
+  AnswerParser parser(tokenizer,
+                      view.splits() ? &model.answerFormat() : nullptr, prompt,
+                      {.calls = view.splits() ? calls : CallOptions()});
   last = {.promptTokens = std::ssize(prompt), .seed = sampling.seed};
   conversation.addAnswer(draw(parser));
   hasNewSeed = false;

@@ -21,6 +21,8 @@ struct TalkOptions {
   SamplerOptions sampling = {};
   /// The template's enable_thinking; nothing: its own default.
   std::optional<bool> thinking;
+  /// Tools that the model may call, in OpenAI's form; they do not run.
+  nlohmann::ordered_json tools = nlohmann::ordered_json::array();
   /// Read special tokens in messages.
   bool allowSpecial = false;
   int64_t snapshotEvery = PrefixCache::kSnapshotEvery;
@@ -91,6 +93,7 @@ private:
   Conversation conversation;
   Session session;
   AnswerView view;
+  CallOptions calls;
   SamplerOptions sampling;
   std::optional<int64_t> count;
   AnswerStats last;

@@ -1,0 +1,86 @@
+//===- CallFormat.cpp - How models write calls of tools -------------------===//
+
+#include "text/CallFormat.h"
+
+#include <algorithm>
+#include <utility>
+
+using namespace qwen;
+
+static constexpr CallFormat kFormats[] = {
+    {"hermes", "{", makeHermesReader},
+    {"xml", "<function=", makeXmlReader},
+};
+
+std::span<const CallFormat> qwen::callFormats() { return kFormats; }
+
+const CallFormat *qwen::findCallFormat(std::string_view name) {
+  const auto *const found =
+      std::ranges::find(kFormats, name, &CallFormat::name);
+  return found == std::end(kFormats) ? nullptr : found;
+}
+
+std::string qwen::callFormatNames() {
+  std::string list;
+  for (const CallFormat &format : kFormats)
+    list += (list.empty() ? "" : ", ") + std::string(format.name);
+  return list;
+}
+
+const Tool *qwen::findTool(const Tools &tools, std::string_view name) {
+  const auto found = std::ranges::find(tools, name, &Tool::name);
+  return found == tools.end() ? nullptr : &*found;
+}
+
+CallReader::Begin qwen::beginsWith(std::string_view text,
+                                   std::string_view word) {
+  if (text.starts_with(word))
+    return CallReader::Begin::Yes;
+  return word.starts_with(text) ? CallReader::Begin::Maybe
+                                : CallReader::Begin::No;
+}
+
+size_t qwen::spaceBefore(std::string_view text) {
+  return std::min(text.find_first_not_of(" \t\r\n"), text.size());
+}
+
+size_t CallReader::pass(std::string_view text, bool isLast,
+                        std::string &arguments) {
+  size_t size = text.find(kCallClose);
+  hasEnded = size != std::string_view::npos;
+  size = std::min(size, text.size());
+  if (const size_t mark = text.rfind('<');
+      !hasEnded && !isLast && mark != std::string_view::npos &&
+      kCallClose.starts_with(text.substr(mark)))
+    size = mark;
+  arguments += text.substr(0, size);
+  return size;
+}
+
+size_t CallReader::push(std::string_view text, bool isLast,
+                        AnswerEvents &events) {
+  if (!std::exchange(hasBegun, true))
+    events.push_back({AnswerEventKind::ToolCallBegin, toolName});
+  std::string arguments;
+  size_t size = 0;
+  while (!broken && !hasEnded) {
+    const std::string_view part = text.substr(size, kMostHeld);
+    const size_t taken =
+        read(part, isLast && size + part.size() == text.size(), arguments);
+    size += taken;
+    if (!taken && part.size() == kMostHeld)
+      broken = true;
+    if (!taken)
+      break;
+  }
+  if (broken && !hasEnded)
+    size += pass(text.substr(size), isLast, arguments);
+  if (!arguments.empty())
+    events.push_back(
+        {AnswerEventKind::ToolCallArguments, std::move(arguments)});
+  if (isLast && !hasEnded)
+    broken = true;
+  if (hasEnded && !broken)
+    events.push_back({AnswerEventKind::ToolCallEnd});
+  return size;
+}

@@ -1,0 +1,42 @@
+//===- SchemaTypes.h - The types that a JSON schema allows ------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_TEXT_SCHEMATYPES_H
+#define QWEN_RUNTIME_TEXT_SCHEMATYPES_H
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace qwen {
+
+/// A set of types of JSON, as bits.
+using SchemaTypes = uint8_t;
+enum SchemaType : SchemaTypes {
+  kNullType = 1,
+  kBooleanType = 2,
+  kIntegerType = 4,
+  kNumberType = 8,
+  kStringType = 16,
+  kArrayType = 32,
+  kObjectType = 64,
+};
+
+/// The types that the property `key` of the object schema `schema` may have:
+/// those of "type", "enum", "const", "anyOf", "oneOf", "allOf", and "$ref"
+/// within the schema. A string if it says nothing.
+SchemaTypes propertyTypes(const nlohmann::ordered_json &schema,
+                          const std::string &key);
+
+/// The JSON of a value that is written as plain text: JSON of one of `types`,
+/// else a string. "null" is null, and "True" and "False" are booleans, where
+/// these are allowed.
+std::string typedValue(std::string_view text, SchemaTypes types);
+
+/// The inside of a JSON string.
+std::string jsonEscaped(std::string_view text);
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_TEXT_SCHEMATYPES_H
