@@ -35,6 +35,11 @@ std::string Answer::write(Delta delta) {
   Delta &all = choices[delta.choice];
   all.text += delta.text;
   all.reasoning += delta.reasoning;
+  for (CallDelta &call : delta.calls)
+    if (call.index == all.calls.size())
+      all.calls.push_back(std::move(call));
+    else
+      all.calls[call.index].arguments += call.arguments;
   all.kept = std::move(delta.kept);
   std::ranges::move(delta.tokens, std::back_inserter(all.tokens));
   if (!delta.finish.empty()) {

@@ -271,6 +271,11 @@ static constexpr Parameter kReasoningRows[] = {
      at<Reasoning, &Reasoning::setBudget>, -1, kMost, "[]", kOfThinking},
     {"thinking_token_budget", Kind::Integer, "Maximum number of tokens of the reasoning, which ends then; -1: no limit",
      at<Reasoning, &Reasoning::setBudget>, -1, kMost, "[]", kOfThinking},
+    {"reasoning_budget_message", Kind::String, "The same as thinking_budget_message",
+     at<Reasoning, &Reasoning::budgetMessage>, 0, 0, "[]", kOfThinking},
+    {"thinking_budget_message", Kind::String,
+     "Text that the reasoning ends with when its budget is used up; its tokens belong to the budget",
+     at<Reasoning, &Reasoning::budgetMessage>, 0, 0, "[]", kOfThinking},
 };
 // clang-format on
 

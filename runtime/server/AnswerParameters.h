@@ -103,6 +103,8 @@ struct ReasoningParameters {
   /// Whether an answer has its reasoning apart from its content.
   bool splitReasoning = true;
   std::optional<int64_t> thinkingBudget;
+  /// What the reasoning ends with when the budget is used up.
+  std::string budgetMessage;
 
   void setFormat(const nlohmann::ordered_json &value);
   void setBudget(const nlohmann::ordered_json &value);

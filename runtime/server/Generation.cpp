@@ -78,11 +78,16 @@ Request Generation::requestOf(size_t choice) {
                           choice](const Progress &progress) {
       self->onProgress(choice, progress);
     };
-  if (parameters.thinkingBudget)
+  if (parameters.thinkingBudget || what.onDraw)
     request.onDraw = [self = shared_from_this(), choice](auto...) {
-      return self->states[choice]->parser.next();
+      return self->givenToken(choice);
     };
   return request;
+}
+
+std::optional<int32_t> Generation::givenToken(size_t choice) const {
+  std::optional<int32_t> given = states[choice]->parser.next();
+  return given || !what.onDraw ? given : what.onDraw(choice);
 }
 
 std::vector<int32_t> Generation::ends() const {
@@ -134,7 +139,9 @@ void Generation::open(size_t choice) {
                     .ends = ends(),
                     .skipSpecial = parameters.skipSpecial,
                     .splitReasoning = parameters.splitReasoning,
-                    .reasoningBudget = parameters.thinkingBudget});
+                    .reasoningBudget = parameters.thinkingBudget,
+                    .budgetMessage = what.budgetMessage,
+                    .calls = what.calls});
   if (parameters.echo)
     echo(*states[choice], prompt);
 }
@@ -154,6 +161,8 @@ void Generation::cancel() {
 void Generation::push(Delta delta) {
   hasContent |= !delta.progress;
   deltaBytes += sizeof(Delta) + delta.text.size() + delta.reasoning.size();
+  for (const CallDelta &call : delta.calls)
+    deltaBytes += sizeof(call) + call.name.size() + call.arguments.size();
   for (const TokenRecord &token : delta.tokens)
     deltaBytes += sizeof(token) + token.top.size() * sizeof(TokenLogprob);
   deltas.push_back(std::move(delta));
@@ -216,6 +225,15 @@ void Generation::add(Delta &delta, const AnswerEvent &event) {
     delta.text += event.text;
   if (event.kind == AnswerEventKind::Reasoning)
     delta.reasoning += event.text;
+  if (event.kind == AnswerEventKind::ToolCallBegin)
+    delta.calls.push_back(
+        {.index = state.calls++, .id = randomId("call_"), .name = event.text});
+  if (event.kind != AnswerEventKind::ToolCallArguments)
+    return;
+  // A delta has each call once.
+  if (delta.calls.empty())
+    delta.calls.push_back({.index = state.calls - 1});
+  delta.calls.back().arguments += event.text;
 }
 
 TokenRecord Generation::recordOf(const TokenEvent &event) const {
@@ -306,6 +324,8 @@ Delta Generation::endOf(size_t choice, EndReason reason) {
                                                         : EndReason::Length;
   last.score = state.score;
   last.finish = stop ? "stop" : finishOf(reason);
+  if (last.finish == "stop" && state.parser.hasCalls())
+    last.finish = "tool_calls";
   if (stop)
     last.stopReason = *stop;
   else if (reason == EndReason::Stop &&

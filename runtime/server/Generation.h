@@ -30,18 +30,30 @@ struct TokenRecord {
   std::vector<TokenLogprob> top = {};
 };
 
+/// A call of a tool, or a part of one.
+struct CallDelta {
+  /// Number of the calls of the choice before it.
+  size_t index;
+  /// Of the first part only.
+  std::string id = {}, name = {};
+  /// A part of a JSON object.
+  std::string arguments = {};
+};
+
 /// What a choice has got since its last delta.
 struct Delta {
   size_t choice;
   std::string text = {};
   std::string reasoning = {};
+  std::vector<CallDelta> calls = {};
   std::vector<TokenRecord> tokens = {};
   /// After a part of the prompt has run, with the time since the start.
   std::optional<Progress> progress = {};
   double seconds = 0;
   /// What GenerationTask::keep returned.
   std::vector<float> kept = {};
-  /// "stop" or "length" at the end of the choice.
+  /// At the end of the choice: "stop", "length" or "tool_calls". The last one
+  /// stands for calls that are whole.
   std::string finish = {};
   /// The stop string or stop token that ended it; null for the model's own.
   nlohmann::ordered_json stopReason = {};
@@ -68,10 +80,17 @@ struct GenerationTask {
   std::vector<int32_t> ends = {};
   /// Null if all of an answer is text.
   const AnswerFormat *format = nullptr;
+  /// How its calls of tools are read.
+  CallOptions calls = {};
+  /// What its reasoning ends with when the budget is used up.
+  std::vector<int32_t> budgetMessage = {};
   /// What a choice keeps of the row of its prompt's last token; null for
   /// nothing.
   std::function<std::vector<float>(std::span<const float> row)> keep = nullptr;
   RowKind rowKind = RowKind::Logits;
+  /// Gives a choice its next token in place of a drawn one, as Request::onDraw
+  /// does. Tests write answers by it. Null for none.
+  std::function<std::optional<int32_t>(size_t choice)> onDraw = nullptr;
   uint64_t salt = 0;
   /// Request::snapshotAt of all prompts.
   int64_t snapshotAt = 0;
@@ -131,6 +150,8 @@ private:
     /// Seconds from the arrival to the last token.
     double lastTokenTime = 0;
     int32_t lastToken = -1;
+    /// Number of calls that have begun.
+    size_t calls = 0;
     std::optional<double> score = {};
   };
 
@@ -145,6 +166,8 @@ private:
   /// nothing if there is none.
   std::optional<Request> next();
   Request requestOf(size_t choice);
+  /// The token that a choice gets in place of a drawn one.
+  std::optional<int32_t> givenToken(size_t choice) const;
   /// Tokens that end an answer.
   std::vector<int32_t> ends() const;
   /// Adds the prompt to what a choice tells, for echo.

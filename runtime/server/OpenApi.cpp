@@ -189,7 +189,7 @@ const Protocol protocols::description = {kDescriptionRoutes, R"json({
   "type": "object", "required": ["index", "logprobs", "finish_reason"],
   "properties": {
     "index": {"type": "integer", "minimum": 0},
-    "finish_reason": {"enum": ["stop", "length"]},
+    "finish_reason": {"enum": ["stop", "length", "tool_calls"]},
     "stop_reason": {"type": ["string", "integer", "null"]},
     "x_score": {"type": "number"},
     "prompt_token_ids": {"$ref": "#/components/schemas/Ids"},

@@ -154,7 +154,8 @@ static ordered_json propertyOf(const Parameter &row,
                                const ParameterLimits &limits) {
   ordered_json schema = schemaOf(row, limits);
   if ((row.traits & kOfThinking) && !limits.thinks)
-    schema = {{"const", -1}};
+    schema = row.kind == Kind::Integer ? ordered_json{{"const", -1}}
+                                       : ordered_json{{"type", "null"}};
   // null counts as absent.
   if (!(row.traits & kRequired))
     schema = orNull(schema);

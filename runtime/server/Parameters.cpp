@@ -287,8 +287,12 @@ static void storeParameter(const Parameter &row, J value,
     break;
   case Kind::Flags:
     return checked.flags(value, row, to);
-  case Kind::Own:
-    return row.store(to, row.own->read(value, name, limits));
+  case Kind::Own: {
+    const ordered_json read = row.own->read(value, name, limits);
+    if (row.store)
+      row.store(to, read);
+    return;
+  }
   case Kind::Ignored:
     return;
   case Kind::Neutral:

@@ -86,6 +86,10 @@ struct ParameterLimits {
   std::vector<std::string> models = {};
   /// Whether the model thinks.
   bool thinks = true;
+  /// Why the model calls no tools; empty if it does.
+  std::string noTools = {};
+  /// Whether the model fills in the middle.
+  bool fills = true;
   /// Whether a text that is embedded may be empty.
   bool emptyInput = true;
   /// Ignore parameters that are not in a table, and values that are not
@@ -97,7 +101,8 @@ struct ParameterLimits {
 
 /// The values of a kind that one protocol has.
 struct OwnKind {
-  /// Checks the value of the parameter `name`, and returns what is stored.
+  /// Checks the value of the parameter `name`, and returns what is stored, if
+  /// the row stores it.
   nlohmann::ordered_json (*read)(const nlohmann::ordered_json &value,
                                  const std::string &name,
                                  const ParameterLimits &limits);

@@ -3,6 +3,8 @@
 #include "server/Service.h"
 
 #include "model/SamplerTexts.h"
+#include "model/ToolFormat.h"
+#include "server/protocols/Fill.h"
 
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
@@ -28,6 +30,17 @@ static std::vector<std::string> namesOf(std::vector<std::string> names,
   return names;
 }
 
+static ToolSupport toolSupport(const Model &model, const std::string &name) {
+  if (!name.empty() && !findCallFormat(name))
+    throw Error("--tool-format must be one of " + callFormatNames() + ", not " +
+                quote(name));
+  try {
+    return {&findToolFormat(model.chatFormat(), name)};
+  } catch (const Error &error) {
+    return {.reason = error.what()};
+  }
+}
+
 Service::Service(const Model &servedModel, Scheduler &requestScheduler,
                  const ServerOptions &options, bool keyIsNeeded)
     : artifact(servedModel.artifact()), manifest(artifact.manifest()),
@@ -35,6 +48,7 @@ Service::Service(const Model &servedModel, Scheduler &requestScheduler,
       chatTemplate(servedModel.chatTemplate()),
       format(servedModel.hasChatFormat() ? &servedModel.chatFormat() : nullptr),
       answers(servedModel.answerFormat()),
+      tools(toolSupport(servedModel, options.toolFormat)),
       hasSnapshots(servedModel.engine().state().maxSnapshots() > 0),
       allowSpecial(options.allowSpecial), needsKey(keyIsNeeded),
       hasPage(!options.noPage),
@@ -48,6 +62,8 @@ Service::Service(const Model &servedModel, Scheduler &requestScheduler,
                servedModel.engine().state().maxSequences(), kMostBeams),
            .models = isAny(options.names) ? std::vector<std::string>() : names,
            .thinks = answers.reasons(),
+           .noTools = tools.reason,
+           .fills = FillTokens::of(tokenizer).has_value(),
            .emptyInput = tokenizer.appendedToken().has_value(),
            .ignoreUnknown = options.ignoreUnknown,
            .defaults = describeSampling(samplerOptions(manifest.generation))}),

@@ -11,10 +11,19 @@
 #include "model/Model.h"
 #include "server/Routes.h"
 #include "server/ServerOptions.h"
+#include "text/CallFormat.h"
 
 #include <atomic>
 
 namespace qwen::server {
+
+/// How a model calls tools.
+struct ToolSupport {
+  /// Null if it calls none, ...
+  const CallFormat *format = nullptr;
+  /// ... and why.
+  std::string reason = {};
+};
 
 /// All threads may call all functions.
 class Service final : public HttpHandler {
@@ -54,6 +63,11 @@ public:
                   const std::function<std::vector<int32_t>(const std::string &)>
                       &encode) const;
 
+  /// Starts the requests of an exchange. `seed`: of HttpRequest. Throws
+  /// ApiError.
+  Reply start(Exchange exchange, std::optional<uint64_t> seed,
+              const WakeFn &wake);
+
   const Artifact &artifact;
   const Manifest &manifest;
   const Tokenizer &tokenizer;
@@ -61,6 +75,7 @@ public:
   const std::string_view chatTemplate;
   const ChatFormat *const format;
   const AnswerFormat &answers;
+  const ToolSupport tools;
   const bool hasSnapshots;
   /// Read special tokens in the text of messages.
   const bool allowSpecial;
@@ -75,9 +90,6 @@ private:
   /// Cuts the prompts, if the parameters say so. Refuses an empty prompt and a
   /// prompt that is too long.
   void checkPrompts(GenerationTask &task) const;
-  /// `seed`: of HttpRequest.
-  Reply start(Exchange exchange, std::optional<uint64_t> seed,
-              const WakeFn &wake);
 
   Scheduler &scheduler;
   const int64_t pages;

@@ -7,6 +7,7 @@
 #include "server/protocols/Chat.h"
 #include "server/protocols/Completions.h"
 #include "server/protocols/Embeddings.h"
+#include "server/protocols/Fill.h"
 #include "server/protocols/Rerank.h"
 #include "server/protocols/Tokenize.h"
 #include "text/AnswerParser.h"
@@ -122,6 +123,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const std::string_view text = fuzz::asText(data, size);
   check<ChatParameters>(text);
   check<CompletionParameters>(text);
+  check<FillParameters>(text);
   check<TokenizeParameters>(text);
   check<DetokenizeParameters>(text);
   check<EmbeddingParameters>(text);

@@ -101,6 +101,15 @@ ROWS = [
           ("no chat template", "", "nothing", "cannot read nothing: No such file or directory"),
           ("an empty chat template", "", "bad.jinja", "bad.jinja is empty: a chat template is needed"),
           ("a template that includes", '\n{% include "x" %}', "bad.jinja", "bad.jinja: chat template, line 2: the tag 'include' is not supported"))),
+    *(Row(f"{what} of chat", written("bad.json", text), "qwen-run chat stories.qwen --tools bad.json", status, f"qwen-run: {message}")
+      for what, text, status, message in (
+          ("tools without JSON", "x", 3, "bad.json is not JSON: {{.*}}"),
+          ("no array of tools", "{}", 3, "bad.json must be an array of functions"),
+          ("a tool without a function", '[{"type": "x"}]', 3, 'bad.json[0] must be {"type": "function", "function": {...}}'),
+          ("tools for a template without", '[{"type": "function", "function": {"name": "f"}}]', 1,
+           "the chat template ignores tools, so that the model cannot call them"))),
+    Row("another format of tools", None, "qwen-run serve stories.qwen --listen 127.0.0.1:0 --tool-format x", 1,
+        'qwen-run: --tool-format must be one of hermes, xml, not "x"'),
     Row("perplexity without a tokenizer", None, "qwen-run perplexity good.qwen scripts/errors.py", 1, NO_TOKENIZER),
     Row("a query without its tokens", None, "qwen-run rerank stories.qwen scripts/errors.py -q x", 1,
         'qwen-run: the model cannot rerank: its tokenizer has 2 tokens for "yes" when one is needed'),

@@ -1,4 +1,4 @@
-"""What schemathesis cannot know of /openapi.json: how many tokens a text has, and which settings need each other (clients.py)."""
+"""What schemathesis cannot know of /openapi.json: how many tokens a text has, which settings need each other, and which texts are JSON (clients.py)."""
 import json
 
 import schemathesis
@@ -13,8 +13,19 @@ def filter_body(context, body):
     return not isinstance(body, (dict, list)) or len(json.dumps(body)) < 1000
 
 
+def has_text_arguments(message):
+    """Whether a message has a call whose arguments are a text, which must be that of an object."""
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    return any(isinstance(call, dict) and isinstance(call.get("function"), dict) and isinstance(call["function"].get("arguments"), str)
+               for call in (calls if isinstance(calls, list) else ()))
+
+
 @schemathesis.hook
 def filter_case(context, case):
-    """Leaves out searches with beams, whose settings errors_server.py tries."""
+    """Leaves out searches with beams, whose settings errors_server.py tries, and arguments of calls that are texts."""
     body = case.body
-    return not isinstance(body, dict) or all(body.get(name) in (None, value) for name, value in WITHOUT_BEAMS.items())
+    if not isinstance(body, dict):
+        return True
+    messages = body.get("messages")
+    return all(body.get(name) in (None, value) for name, value in WITHOUT_BEAMS.items()) and \
+        not any(has_text_arguments(message) for message in (messages if isinstance(messages, list) else ()))

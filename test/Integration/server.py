@@ -13,8 +13,9 @@ JSON = {"Content-Type": "application/json"}
 class Server:
     """A server on a free port, with what it prints."""
 
-    def __init__(self, model, *options, listen="127.0.0.1:0", env=None):
-        command = ["qwen-run", "serve", model, "--listen", listen, *options]
+    def __init__(self, model, *options, listen="127.0.0.1:0", env=None, program=None):
+        """`program` and its arguments take the place of `qwen-run serve`."""
+        command = program or ["qwen-run", "serve", model, "--listen", listen, *options]
         self.process = subprocess.Popen([str(c) for c in command], stderr=subprocess.PIPE, text=True, env=env)
         atexit.register(self.process.kill)
         line = self.process.stderr.readline()

@@ -99,6 +99,20 @@ TEST(AnswerView, ShowsReasoning) {
   EXPECT_EQ(dumb.add(events()) + dumb.finish(), "Yes\n");
 }
 
+TEST(AnswerView, ShowsCalls) {
+  AnswerView view({.isTerminal = true, .hasColor = true});
+  const AnswerEvents call = {{AnswerEventKind::ToolCallBegin, "look"},
+                             {AnswerEventKind::ToolCallArguments, "{\"a\""},
+                             {AnswerEventKind::ToolCallArguments, ": 1}"},
+                             {AnswerEventKind::ToolCallEnd, ""}};
+  EXPECT_EQ(view.add({{AnswerEventKind::Text, "I look."}}) + view.add(call) +
+                view.add(call) + view.finish(),
+            "I look.\n[call look {\"a\": 1}]\n[call look {\"a\": 1}]\n");
+  EXPECT_EQ(view.add({{AnswerEventKind::Reasoning, "so"}}) + view.add(call) +
+                view.finish(),
+            "\x1b[2mso\x1b[22m\n\n[call look {\"a\": 1}]\n");
+}
+
 TEST(AnswerView, GivesProgramsTheText) {
   AnswerView pipe({});
   EXPECT_FALSE(pipe.splits());
@@ -220,7 +234,8 @@ TEST(SavedConversation, KeepsWhatARequestDoesNotSet) {
                                     {"role": "user", "content": "b"}])"));
   EXPECT_EQ(read.sampling.temperature, 0.5f);
   EXPECT_EQ(read.sampling.seed, 7u);
-  EXPECT_EQ(read.variables, ordered_json({{"enable_thinking", false}}));
+  EXPECT_EQ(read.variables, ordered_json({{"reasoning_effort", "none"},
+                                          {"enable_thinking", false}}));
 }
 
 TEST(SavedConversation, RefusesWhatTheServerRefuses) {
@@ -239,8 +254,8 @@ TEST(SavedConversation, RefusesWhatTheServerRefuses) {
         "{" + good + ", \"temperature\": \"a\"}",
         "{" + good + ", \"seed\": 1.5}", "{" + good + ", \"stop\": \"a\"}",
         "{" + good + ", \"logit_bias\": {\"100\": 1}}",
-        "{" + good + ", \"messages\": []}", "{\"\xff\": 1, " + good + "}",
-        "{" + deep}) {
+        "{" + good + ", \"tools\": []}", "{" + good + ", \"messages\": []}",
+        "{\"\xff\": 1, " + good + "}", "{" + deep}) {
     SavedConversation read;
     EXPECT_NE(errorOf([&] { readRequest(text, kLimits, read); }), "")
         << text.substr(0, 100);

@@ -38,7 +38,8 @@ const isObject = (value: unknown): value is Json => typeof value === 'object' &&
 const OWN = new Set([
   'model', 'messages', 'seed', 'stream', 'stream_options', 'return_progress', 'logprobs', 'top_logprobs', 'reasoning_format',
   'return_tokens_as_token_ids', 'return_token_ids', 'add_generation_prompt', 'continue_final_message', 'cache_salt',
-  'priority', 'truncate_prompt_tokens', 'chat_template_kwargs', 'reasoning_effort', 'response_format', 'tools',
+  'priority', 'truncate_prompt_tokens', 'chat_template_kwargs', 'reasoning_effort', 'enable_thinking',
+  'preserve_thinking', 'response_format', 'tools', 'tool_choice', 'parallel_tool_calls',
   'include_stop_str_in_output', 'skip_special_tokens',
 ]); // prettier-ignore
 

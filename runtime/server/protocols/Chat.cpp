@@ -2,6 +2,7 @@
 
 #include "server/protocols/Chat.h"
 
+#include "model/ToolFormat.h"
 #include "server/Routes.h"
 #include "server/protocols/Messages.h"
 #include "server/protocols/TextAnswer.h"
@@ -22,7 +23,25 @@ static constexpr OwnKind kMessages = {
       return messagesSchema(limits.ignoreUnknown);
     }};
 
-void ChatParameters::setEffort(J value) { noThinking = value == "none"; }
+void ChatParameters::setEffort(J value) {
+  ownVariables["reasoning_effort"] = value;
+  if (value == "none")
+    ownVariables["enable_thinking"] = false;
+}
+
+ordered_json ChatParameters::templateVariables() const {
+  ordered_json variables = ownVariables;
+  variables.update(otherVariables);
+  return variables;
+}
+
+/// Stores the variable of a chat template.
+template <const char *const &Name>
+static void setVariable(void *group, J value) {
+  static_cast<Chat *>(group)->ownVariables[Name] = value;
+}
+static constexpr const char *kThinking = "enable_thinking",
+                            *kPreserve = "preserve_thinking";
 
 // clang-format off
 static constexpr Parameter kChatRows[] = {
@@ -34,14 +53,18 @@ static constexpr Parameter kChatRows[] = {
     {"add_generation_prompt", Kind::Boolean, "The chat template begins the answer", at<Chat, &Chat::addGenerationPrompt>},
     {"continue_final_message", Kind::Boolean, "The answer continues the last message", at<Chat, &Chat::continueFinalMessage>},
     {"chat_template_kwargs", Kind::Object, "Further variables of the chat template, such as enable_thinking",
-     at<Chat, &Chat::templateVariables>},
+     at<Chat, &Chat::otherVariables>},
     {"reasoning_effort", Kind::String,
-     "none sets enable_thinking of the chat template to false; other words have no effect", at<Chat, &Chat::setEffort>},
-    {"parallel_tool_calls", Kind::Ignored},
+     "A word for the chat template, if it reads reasoning_effort; none also sets enable_thinking to false",
+     at<Chat, &Chat::setEffort>},
+    // Behind reasoning_effort, which it replaces.
+    {"enable_thinking", Kind::Boolean, "The same in chat_template_kwargs: whether the model thinks, if it has a choice",
+     setVariable<kThinking>},
+    {"preserve_thinking", Kind::Boolean,
+     "The same in chat_template_kwargs: whether the reasoning of earlier turns stays, if the chat template has a choice",
+     setVariable<kPreserve>},
     // What the answer may be like, only to make it faster.
     {"prediction", Kind::Ignored},
-    {"tools", Kind::Neutral, "", nullptr, 0, 0, "[[]]"},
-    {"tool_choice", Kind::Neutral, "", nullptr, 0, 0, R"(["none"])"},
     {"functions", Kind::Neutral, "", nullptr, 0, 0, "[[]]"},
     {"function_call", Kind::Neutral, "", nullptr, 0, 0, R"(["none"])"},
     {"modalities", Kind::Neutral, "", nullptr, 0, 0, R"([["text"]])"},
@@ -91,11 +114,15 @@ static void addConversation(const Service &service, const Chat &chat,
     service.checkSize(
         chat.messages[i]["content"].get_ref<const std::string &>(),
         indexed("messages", i));
+  service.checkSize(chat.tools.dump(), "tools");
   ordered_json variables = service.templateVariables;
-  if (chat.noThinking)
-    variables["enable_thinking"] = false;
-  variables.update(chat.templateVariables);
+  variables.update(chat.templateVariables());
   variables["messages"] = chat.messages;
+  if (!chat.tools.empty() && !chat.callsNone) {
+    variables["tools"] = chat.tools;
+    task.calls = {service.tools.format,
+                  std::make_shared<Tools>(toolsOf(chat.tools, "tools"))};
+  }
   variables["add_generation_prompt"] =
       chat.addGenerationPrompt && !chat.continueFinalMessage;
   try {
@@ -109,6 +136,25 @@ static void addConversation(const Service &service, const Chat &chat,
   } catch (const Error &error) {
     throw ApiError(400, error.what(), "messages");
   }
+}
+
+/// The tokens that the reasoning ends with when its budget is used up.
+static std::vector<int32_t> budgetMessageOf(const Service &service,
+                                            const Chat &chat) {
+  const std::string &message = chat.budgetMessage;
+  const auto refuse = [](const std::string &why) {
+    throw ApiError(400, "thinking_budget_message " + why,
+                   "thinking_budget_message");
+  };
+  service.checkSize(message, "thinking_budget_message");
+  for (const AnswerFormat::Section &section : service.answers.sections())
+    if (message.find(section.close.text) != std::string::npos)
+      refuse("must not contain " + std::string(section.close.text));
+  std::vector<int32_t> ids = service.tokenizer.encode(message, false);
+  if (!ids.empty() && std::ssize(ids) > chat.thinkingBudget.value_or(0))
+    refuse("has " + std::to_string(ids.size()) +
+           " tokens, which is more than thinking_token_budget");
+  return ids;
 }
 
 namespace {
@@ -126,12 +172,30 @@ private:
 };
 } // namespace
 
+/// A call in OpenAI's form, or a part of one.
+static ordered_json callOf(const CallDelta &call, bool isChunk) {
+  ordered_json object = ordered_json::object();
+  ordered_json function = ordered_json::object();
+  if (isChunk)
+    object["index"] = call.index;
+  if (!call.id.empty()) {
+    object["id"] = call.id;
+    object["type"] = "function";
+    function["name"] = call.name;
+  }
+  function["arguments"] = call.arguments;
+  object["function"] = std::move(function);
+  return object;
+}
+
 void ChatAnswer::addText(ordered_json &choice, const Delta &delta,
                          bool isChunk) const {
   ordered_json message = ordered_json::object();
   if (!isChunk)
     message["role"] = "assistant";
-  if (!isChunk || !delta.text.empty())
+  if (!isChunk && delta.text.empty() && !delta.calls.empty())
+    message["content"] = nullptr;
+  else if (!isChunk || !delta.text.empty())
     message["content"] = delta.text;
   // A member that is never left out in OpenAI's answers.
   if (!isChunk)
@@ -139,6 +203,8 @@ void ChatAnswer::addText(ordered_json &choice, const Delta &delta,
   // The names of DeepSeek and llama.cpp, and of vLLM.
   if (!delta.reasoning.empty())
     message["reasoning_content"] = message["reasoning"] = delta.reasoning;
+  for (const CallDelta &call : delta.calls)
+    message["tool_calls"].push_back(callOf(call, isChunk));
   choice[isChunk ? "delta" : "message"] = message;
 }
 
@@ -180,6 +246,7 @@ static Parsed parseChat(const Service &service, const HttpRequest &request) {
                           service.manifest.generation.eosTokenIds),
                       .format = &service.answers};
   addConversation(service, chat, task);
+  task.budgetMessage = budgetMessageOf(service, chat);
   return Exchange{std::move(task), std::make_shared<ChatAnswer>(service)};
 }
 
@@ -199,9 +266,18 @@ const Protocol protocols::chat = {kChatRoutes, R"json({
         "message": {
           "type": "object", "required": ["role", "content", "refusal"],
           "properties": {
-            "role": {"const": "assistant"}, "content": {"type": "string"},
+            "role": {"const": "assistant"}, "content": {"type": ["string", "null"]},
             "refusal": {"type": "null"}, "reasoning": {"type": "string"},
-            "reasoning_content": {"type": "string"}}},
+            "reasoning_content": {"type": "string"},
+            "tool_calls": {"type": "array", "minItems": 1, "items": {
+              "type": "object", "required": ["id", "type", "function"],
+              "properties": {
+                "id": {"type": "string"}, "type": {"const": "function"},
+                "function": {
+                  "type": "object", "required": ["name", "arguments"],
+                  "properties": {
+                    "name": {"type": "string"},
+                    "arguments": {"type": "string"}}}}}}}},
         "logprobs": {"anyOf": [{"type": "null"}, {
           "type": "object", "required": ["content", "refusal"],
           "properties": {

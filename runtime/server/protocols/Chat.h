@@ -3,25 +3,30 @@
 #ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_CHAT_H
 #define QWEN_RUNTIME_SERVER_PROTOCOLS_CHAT_H
 
-#include "server/AnswerParameters.h"
+#include "server/protocols/ToolParameters.h"
 
 namespace qwen::server {
 
-struct ChatParameters : ModelParameters, AnswerParameters {
-  /// Each has a "role" and a "content", which is a string.
+// NOLINTNEXTLINE(misc-multiple-inheritance): data
+struct ChatParameters : ModelParameters, AnswerParameters, ToolParameters {
+  /// Each has a "role" and a "content", which is a string; see messagesOf.
   nlohmann::ordered_json messages;
   bool addGenerationPrompt = true;
   bool continueFinalMessage = false;
-  /// Further variables of the chat template.
-  nlohmann::ordered_json templateVariables = nlohmann::ordered_json::object();
-  bool noThinking = false;
+  /// Further variables of the chat template: those of parameters of their own,
+  /// and others, which come before them.
+  nlohmann::ordered_json ownVariables = nlohmann::ordered_json::object();
+  nlohmann::ordered_json otherVariables = nlohmann::ordered_json::object();
 
   void setEffort(const nlohmann::ordered_json &value);
+  /// All of these variables.
+  nlohmann::ordered_json templateVariables() const;
   static const ParameterTable table;
   using List =
       ParameterList<ModelParameters, SamplingParameters, BeamParameters,
                     StopParameters, TokenParameters, StreamParameters,
-                    RequestParameters, ReasoningParameters, ChatParameters>;
+                    RequestParameters, ReasoningParameters, ToolParameters,
+                    ChatParameters>;
 };
 
 } // namespace qwen::server

@@ -3,12 +3,14 @@
 #include "server/protocols/Completions.h"
 
 #include "server/Routes.h"
+#include "server/protocols/Fill.h"
 #include "server/protocols/TextAnswer.h"
 
 using namespace qwen;
 using namespace qwen::server;
 using nlohmann::ordered_json;
 
+using J = const ordered_json &;
 using Kind = ParameterKind;
 using Completion = CompletionParameters;
 
@@ -17,6 +19,24 @@ void CompletionParameters::setLogprobs(const ordered_json &value) {
   topLogprobs = value.get<int64_t>();
 }
 
+static ordered_json readSuffix(J value, const std::string &name,
+                               const ParameterLimits &limits) {
+  if (!value.is_string())
+    throw ApiError(400, name + " must be a string", name);
+  if (!limits.fills && limits.ignoreUnknown)
+    return "";
+  if (!limits.fills && value != "")
+    refuseToFill(name);
+  return value;
+}
+
+static constexpr OwnKind kSuffixKind = {
+    readSuffix, [](const ParameterLimits &limits) {
+      return limits.fills || limits.ignoreUnknown
+                 ? ordered_json{{"type", "string"}}
+                 : ordered_json{{"const", ""}};
+    }};
+
 // clang-format off
 static constexpr Parameter kCompletionRows[] = {
     {"prompt", Kind::Prompts, "Texts or lists of token ids", at<Completion, &Completion::setPrompts>, 0, 0, "[]", kRequired},
@@ -24,10 +44,24 @@ static constexpr Parameter kCompletionRows[] = {
      "Logs of probabilities, from the raw logits, of each token and of this many most likely tokens",
      at<Completion, &Completion::setLogprobs>, 0, 20},
     {"best_of", Kind::Neutral, "", nullptr, 0, 0, "[1]"},
-    {"suffix", Kind::Neutral, "", nullptr, 0, 0, R"([""])"},
+    {.name = "suffix", .kind = Kind::Own, .help = "The text behind the answer, which then stands between this and the prompt",
+     .store = at<Completion, &Completion::suffix>, .own = &kSuffixKind},
 };
 // clang-format on
-const ParameterTable CompletionParameters::table = {kCompletionRows};
+
+static constexpr ParameterRule kCompletionRules[] = {
+    {"suffix", "excludes echo",
+     [](J, const void *group) {
+       const auto &values = *static_cast<const Completion *>(group);
+       return values.suffix.empty() || !values.echo;
+     },
+     R"({"anyOf": [
+       {"properties": {"suffix": {"enum": ["", null]}}},
+       {"properties": {"echo": {"enum": [false, null]}}}
+     ]})"},
+};
+const ParameterTable CompletionParameters::table = {kCompletionRows,
+                                                    kCompletionRules};
 
 namespace {
 class CompletionAnswer final : public TextAnswer {
@@ -74,6 +108,17 @@ CompletionAnswer::logprobs(const std::vector<TokenRecord> &tokens) const {
   return object;
 }
 
+/// Makes prompts of what stands before `suffix`.
+static void addSuffix(const Service &service, const std::string &suffix,
+                      GenerationTask &task) {
+  const FillTokens tokens = requireFill(service, "suffix");
+  service.checkSize(suffix, "suffix");
+  const std::vector<int32_t> behind = service.tokenizer.encode(suffix, false);
+  for (std::vector<int32_t> &prompt : task.prompts)
+    prompt = fillPrompt(tokens, prompt, behind);
+  task.ends.insert(task.ends.end(), tokens.ends.begin(), tokens.ends.end());
+}
+
 static Parsed parseCompletion(const Service &service,
                               const HttpRequest &request) {
   constexpr int64_t kDefaultTokens = 16;
@@ -84,9 +129,12 @@ static Parsed parseCompletion(const Service &service,
                       .input = "prompt",
                       .isList = parameters.hasPromptList,
                       .ends = service.manifest.generation.eosTokenIds};
+  const std::string &suffix = parameters.suffix;
   service.addPrompts(parameters.prompts, task, [&](const std::string &text) {
-    return service.tokenizer.encode(text);
+    return service.tokenizer.encode(text, suffix.empty());
   });
+  if (!suffix.empty())
+    addSuffix(service, suffix, task);
   return Exchange{std::move(task), std::make_shared<CompletionAnswer>(service)};
 }
 

@@ -11,6 +11,9 @@ namespace qwen::server {
 struct CompletionParameters : ModelParameters,
                               PromptParameters,
                               AnswerParameters {
+  /// What follows the answer; empty for nothing.
+  std::string suffix;
+
   void setLogprobs(const nlohmann::ordered_json &value);
   static const ParameterTable table;
   using List =

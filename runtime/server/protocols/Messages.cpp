@@ -4,6 +4,7 @@
 
 #include "server/Parameters.h"
 #include "server/http/ApiError.h"
+#include "server/protocols/ToolParameters.h"
 
 #include "qwen/Support/Text.h"
 
@@ -33,8 +34,8 @@ struct Member {
     Text,
     /// Accepted without effect.
     Ignored,
-    /// An array, which must be empty.
-    Empty,
+    /// Calls of tools.
+    Calls,
     /// Accepted as null only.
     Null,
   };
@@ -63,9 +64,9 @@ static constexpr std::array kMembers = std::to_array<Member>({
     {"annotations", Member::Ignored},
     {"audio", Member::Ignored},
     {"id", Member::Ignored},
-    {"tool_calls", Member::Empty},
+    {"tool_calls", Member::Calls, "tool_calls"},
+    {"tool_call_id", Member::Text, "tool_call_id"},
     {"function_call", Member::Null},
-    {"tool_call_id", Member::Null},
 });
 
 /// The text of a message's content: a string, or parts of type "text".
@@ -120,16 +121,18 @@ static void storeMember(const std::string &key, J value,
     to[found->written] = value;
     return;
   }
+  if (found != kMembers.end() && found->kind == Member::Calls) {
+    // Templates take an empty list for calls.
+    if (ordered_json calls = toolCallsOf(value, name, ignoreUnknown);
+        !calls.empty())
+      to[found->written] = std::move(calls);
+    return;
+  }
   if (ignoreUnknown)
     return;
   if (found == kMembers.end())
     throw ApiError(400, "unknown parameter " + name, name, "unknown_parameter");
-  const bool takesEmpty = found->kind == Member::Empty;
-  if (!takesEmpty || !value.is_array() || !value.empty())
-    throw ApiError(400,
-                   name + " is not supported; only " +
-                       (takesEmpty ? "[]" : "null") + " is accepted",
-                   name);
+  throw ApiError(400, name + " is not supported; only null is accepted", name);
 }
 
 /// A message as the chat template reads it.
@@ -184,10 +187,10 @@ ordered_json server::messagesSchema(bool ignoreUnknown) {
     ordered_json &schema = members[std::string(member.name)];
     if (member.kind == Member::Text)
       schema = orNull(text);
+    else if (member.kind == Member::Calls)
+      schema = orNull(toolCallsSchema(ignoreUnknown));
     else if (member.kind == Member::Ignored || ignoreUnknown)
       schema = ordered_json::object();
-    else if (member.kind == Member::Empty)
-      schema = orNull({{"type", "array"}, {"maxItems", 0}});
     else
       schema = {{"type", "null"}};
   }

@@ -10,7 +10,8 @@
 namespace qwen::server {
 
 /// The messages of a request as a chat template reads them: each has a "role"
-/// and a "content", which is a string. `name` is the parameter's. Throws
+/// and a "content", which is a string, and may have "tool_calls" as toolCallsOf
+/// returns them. `name` is the parameter's. Throws
 /// ApiError (400), which names the message.
 nlohmann::ordered_json messagesOf(const nlohmann::ordered_json &value,
                                   const std::string &name, bool ignoreUnknown);

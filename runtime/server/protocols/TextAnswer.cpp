@@ -48,10 +48,10 @@ ordered_json TextAnswer::usage(const Usage &tokens) const {
       {"completion_tokens_details", {{"reasoning_tokens", tokens.reasoning}}}};
 }
 
-ordered_json TextAnswer::timings() const {
-  const Usage tokens = generation->usage();
-  const double first = generation->firstTokenSeconds();
-  const double rest = generation->seconds() - first;
+ordered_json server::timingsOf(const Generation &generation) {
+  const Usage tokens = generation.usage();
+  const double first = generation.firstTokenSeconds();
+  const double rest = generation.seconds() - first;
   const auto perSecond = [](int64_t count, double seconds) {
     return count > 1 && seconds > 0 ? static_cast<double>(count) / seconds : 0;
   };
@@ -157,7 +157,7 @@ std::string TextAnswer::write(Delta delta) {
   std::swap(last.finish, delta.finish);
   std::swap(last.stopReason, delta.stopReason);
   std::swap(last.score, delta.score);
-  if (!delta.text.empty() || !delta.reasoning.empty() ||
+  if (!delta.text.empty() || !delta.reasoning.empty() || !delta.calls.empty() ||
       !delta.tokens.empty()) {
     const ordered_json choice = choiceOf(delta, true, state);
     text += chunk(choice);
@@ -175,9 +175,9 @@ std::string TextAnswer::finish() {
       State state;
       return choiceOf(delta, false, state);
     };
-    return listOf(
-        base(false), "choices", element,
-        {{"usage", usage(generation->usage())}, {"timings", timings()}});
+    return listOf(base(false), "choices", element,
+                  {{"usage", usage(generation->usage())},
+                   {"timings", timingsOf(*generation)}});
   }
   std::string text;
   if (const std::optional<ApiError> failure = error()) {
@@ -186,7 +186,7 @@ std::string TextAnswer::finish() {
     ordered_json object = base(true);
     object["choices"] = ordered_json::array();
     object["usage"] = usage(generation->usage());
-    object["timings"] = timings();
+    object["timings"] = timingsOf(*generation);
     text = event(dump(object));
   }
   return text + event("[DONE]");

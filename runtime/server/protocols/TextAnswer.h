@@ -52,7 +52,6 @@ private:
   nlohmann::ordered_json choiceOf(const Delta &delta, bool isChunk,
                                   State &state) const;
   nlohmann::ordered_json usage(const Usage &tokens) const;
-  nlohmann::ordered_json timings() const;
 
   const Names names;
   const std::string model;
@@ -62,6 +61,9 @@ private:
   std::string head;
   std::vector<State> states;
 };
+
+/// llama-server's times of an answer that has ended.
+nlohmann::ordered_json timingsOf(const Generation &generation);
 
 /// JSON has no infinity.
 double finite(float logprob);

@@ -49,9 +49,7 @@ void qwen::run::readRequest(std::string_view text,
   to.sampling.seed = chat.seed.value_or(to.sampling.seed);
   if (chat.maxTokens)
     to.count = chat.maxTokens;
-  to.variables = std::move(chat.templateVariables);
-  if (chat.noThinking && !to.variables.contains("enable_thinking"))
-    to.variables["enable_thinking"] = false;
+  to.variables = chat.templateVariables();
 }
 
 void qwen::run::setOption(SamplerOptions &options, const std::string &name,

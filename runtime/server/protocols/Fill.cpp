@@ -1,0 +1,251 @@
+//===- Fill.cpp - /infill -------------------------------------------------===//
+//
+// llama-server's form of what stands between two texts, for editors.
+//
+//===----------------------------------------------------------------------===//
+
+#include "server/protocols/Fill.h"
+
+#include "server/Routes.h"
+#include "server/Service.h"
+#include "server/protocols/TextAnswer.h"
+
+using namespace qwen;
+using namespace qwen::server;
+using nlohmann::ordered_json;
+
+using J = const ordered_json &;
+using Kind = ParameterKind;
+using Fill = FillParameters;
+
+static constexpr std::string_view kPrefix = "<|fim_prefix|>",
+                                  kSuffix = "<|fim_suffix|>",
+                                  kMiddle = "<|fim_middle|>",
+                                  kRepository = "<|repo_name|>",
+                                  kFile = "<|file_sep|>";
+/// A token behind the middle means that it has ended.
+static constexpr std::string_view kEnds[] = {
+    "<|fim_pad|>", kRepository, kFile, kPrefix, kSuffix, kMiddle};
+
+std::optional<FillTokens> FillTokens::of(const Tokenizer &tokenizer) {
+  const auto prefix = tokenizer.findAddedToken(kPrefix);
+  const auto suffix = tokenizer.findAddedToken(kSuffix);
+  const auto middle = tokenizer.findAddedToken(kMiddle);
+  if (!prefix || !suffix || !middle)
+    return std::nullopt;
+  FillTokens tokens = {*prefix, *suffix, *middle, {}};
+  for (const std::string_view end : kEnds)
+    if (const auto id = tokenizer.findAddedToken(end))
+      tokens.ends.push_back(*id);
+  return tokens;
+}
+
+std::vector<int32_t> server::fillPrompt(const FillTokens &tokens,
+                                        std::span<const int32_t> before,
+                                        std::span<const int32_t> behind) {
+  std::vector<int32_t> prompt = {tokens.prefix};
+  prompt.insert(prompt.end(), before.begin(), before.end());
+  prompt.push_back(tokens.suffix);
+  prompt.insert(prompt.end(), behind.begin(), behind.end());
+  prompt.push_back(tokens.middle);
+  return prompt;
+}
+
+void server::refuseToFill(const std::string &name) {
+  throw ApiError(400,
+                 name + " needs a model with the tokens " +
+                     std::string(kPrefix) + ", " + std::string(kSuffix) +
+                     " and " + std::string(kMiddle),
+                 name);
+}
+
+FillTokens server::requireFill(const Service &service,
+                               const std::string &name) {
+  std::optional<FillTokens> tokens = FillTokens::of(service.tokenizer);
+  if (!tokens)
+    refuseToFill(name);
+  return *std::move(tokens);
+}
+
+/// Checks files of a repository.
+static ordered_json filesOf(J value, const std::string &name,
+                            const ParameterLimits &limits) {
+  if (!value.is_array())
+    throw ApiError(400, name + " must be an array", name);
+  if (std::ssize(value) > kMostInputs)
+    throw ApiError(400,
+                   name + " must be at most " + std::to_string(kMostInputs) +
+                       " files, not " + std::to_string(value.size()),
+                   name);
+  for (size_t i = 0; i < value.size(); ++i) {
+    J file = value[i];
+    const auto isText = [&](const char *key) {
+      return file.is_object() && file.contains(key) && file[key].is_string();
+    };
+    if (!isText("filename") || !isText("text") ||
+        (file.size() > 2 && !limits.ignoreUnknown))
+      throw ApiError(
+          400, indexed(name, i) + " must be {\"filename\": ..., \"text\": ...}",
+          name);
+  }
+  return value;
+}
+
+static constexpr OwnKind kFiles = {filesOf, [](const ParameterLimits &limits) {
+                                     ordered_json schema =
+                                         ordered_json::parse(R"({
+        "type": "array", "items": {
+          "type": "object", "required": ["filename", "text"],
+          "properties": {"filename": {"type": "string"},
+                         "text": {"type": "string"}}}})");
+                                     schema["maxItems"] = kMostInputs;
+                                     schema["items"]["additionalProperties"] =
+                                         limits.ignoreUnknown;
+                                     return schema;
+                                   }};
+
+// clang-format off
+static constexpr Parameter kFillRows[] = {
+    {"input_prefix", Kind::String, "The text before", at<Fill, &Fill::before>},
+    {"input_suffix", Kind::String, "The text behind", at<Fill, &Fill::behind>},
+    {"prompt", Kind::String, "How the answer begins; it is not part of it", at<Fill, &Fill::begun>},
+    {.name = "input_extra", .kind = Kind::Own, .help = "Other files, before it in the prompt",
+     .store = at<Fill, &Fill::files>, .own = &kFiles},
+};
+// clang-format on
+const ParameterTable FillParameters::table = {kFillRows};
+
+namespace {
+/// llama-server's own form of answers.
+class FillAnswer final : public Answer {
+public:
+  explicit FillAnswer(const Service &service) : model(service.model()) {}
+
+private:
+  std::string write(Delta delta) final;
+  std::string finish() final;
+  /// The members of the end of a choice.
+  ordered_json ending(const Delta &delta) const;
+
+  const std::string model;
+};
+} // namespace
+
+ordered_json FillAnswer::ending(const Delta &delta) const {
+  const Usage usage = generation->usage();
+  const bool isWord = delta.stopReason.is_string();
+  return {{"stop", true},
+          {"stop_type", delta.finish == "length" ? "limit"
+                        : isWord                 ? "word"
+                                                 : "eos"},
+          {"stopping_word", isWord ? delta.stopReason : ordered_json("")},
+          {"model", model},
+          {"x_seed", *task().parameters.seed},
+          {"truncated", false},
+          {"tokens_predicted", usage.drawn},
+          {"tokens_evaluated", usage.prompt},
+          {"tokens_cached", usage.cached},
+          {"timings", timingsOf(*generation)}};
+}
+
+std::string FillAnswer::write(Delta delta) {
+  if (!isEvents())
+    return Answer::write(std::move(delta));
+  ordered_json object = {
+      {"index", delta.choice}, {"content", delta.text}, {"stop", false}};
+  if (!delta.finish.empty())
+    object.update(ending(delta));
+  else if (delta.text.empty())
+    return "";
+  return "data: " + dump(object) + "\n\n";
+}
+
+std::string FillAnswer::finish() {
+  if (isEvents()) {
+    const std::optional<ApiError> failure = error();
+    return failure ? "data: " + dump(failure->object()) + "\n\n" : "";
+  }
+  const auto element = [&](const Delta &choice) {
+    ordered_json object = {{"index", choice.choice}, {"content", choice.text}};
+    object.update(ending(choice));
+    return object;
+  };
+  if (choices.size() == 1)
+    return dump(element(choices.front()));
+  ordered_json list = ordered_json::array();
+  for (const Delta &choice : choices)
+    list.push_back(element(choice));
+  return dump(list);
+}
+
+static void requireFilling(const Service &service) {
+  requireLogits(service);
+  requireFill(service, "/infill");
+}
+
+/// The files, as Qwen2.5-Coder reads them.
+static std::vector<int32_t> repositoryOf(const Service &service, J files) {
+  const Tokenizer &tokenizer = service.tokenizer;
+  const auto repository = tokenizer.findAddedToken(kRepository);
+  const auto separator = tokenizer.findAddedToken(kFile);
+  std::vector<int32_t> ids;
+  if (files.empty())
+    return ids;
+  if (!repository || !separator)
+    throw ApiError(400,
+                   "input_extra needs a model with the tokens " +
+                       std::string(kRepository) + " and " + std::string(kFile),
+                   "input_extra");
+  const auto add = [&](int32_t token, const std::string &text) {
+    ids.push_back(token);
+    service.checkSize(text, "input_extra");
+    const std::vector<int32_t> more = tokenizer.encode(text, false);
+    ids.insert(ids.end(), more.begin(), more.end());
+  };
+  add(*repository, "repository\n");
+  for (J file : files)
+    add(*separator, file["filename"].get<std::string>() + "\n" +
+                        file["text"].get<std::string>());
+  add(*separator, "file\n");
+  return ids;
+}
+
+static Parsed parseFill(const Service &service, const HttpRequest &request) {
+  requireFilling(service);
+  const auto fill = service.parse<Fill>(request);
+  const FillTokens tokens = requireFill(service, "/infill");
+  const auto encode = [&](const std::string &text, const char *name) {
+    service.checkSize(text, name);
+    return service.tokenizer.encode(text, false);
+  };
+  GenerationTask task{.parameters = fill,
+                      .input = "input_prefix",
+                      .ends = service.manifest.generation.eosTokenIds};
+  task.ends.insert(task.ends.end(), tokens.ends.begin(), tokens.ends.end());
+  std::vector<int32_t> prompt = repositoryOf(service, fill.files);
+  for (const std::vector<int32_t> &part :
+       {fillPrompt(tokens, encode(fill.before, "input_prefix"),
+                   encode(fill.behind, "input_suffix")),
+        encode(fill.begun, "prompt")})
+    prompt.insert(prompt.end(), part.begin(), part.end());
+  task.prompts = {std::move(prompt)};
+  return Exchange{std::move(task), std::make_shared<FillAnswer>(service)};
+}
+
+static constexpr Route kFillRoutes[] = {
+    {"POST", "/infill", "Write what stands between two texts", parseFill,
+     "Filling", kStreamed, Fill::List::schema, requireFilling},
+};
+const Protocol protocols::fill = {kFillRoutes, R"json({
+"Filling": {
+  "type": ["object", "array"], "required": ["content", "stop", "stop_type"],
+  "properties": {
+    "index": {"type": "integer"}, "content": {"type": "string"},
+    "stop": {"const": true}, "stop_type": {"enum": ["eos", "limit", "word"]},
+    "stopping_word": {"type": "string"}, "model": {"type": "string"},
+    "x_seed": {"type": "integer", "minimum": 0}, "truncated": {"const": false},
+    "tokens_predicted": {"type": "integer"},
+    "tokens_evaluated": {"type": "integer"},
+    "tokens_cached": {"type": "integer"},
+    "timings": {"$ref": "#/components/schemas/Timings"}}}
+})json"};
