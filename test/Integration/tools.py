@@ -152,6 +152,15 @@ def next_turn(server, kind):
         checks.check(cached >= first["usage"]["prompt_tokens"] - 64, f"{kind}: {cached} of {first['usage']['prompt_tokens']} tokens were cached")
 
 
+def replays(server):
+    """Requests that clients sent, with texts of our own: test/Inputs/requests.jsonl has the body and the client of each."""
+    script(server, '<tool_call>\n{"name": "now", "arguments": {"city": "Paris"}}\n</tool_call>')
+    for line in (TEMPLATES.parents[1] / "requests.jsonl").read_text().splitlines():
+        sent = json.loads(line)
+        status, _, text = server.send("POST", CHAT, sent["body"])
+        checks.check(status == 200 and '"tool_calls"' in text, f"{sent['client']}: {status} {text[:300]}")
+
+
 def thoughts(server):
     """A call in the reasoning is one if the answer ends behind it."""
     call = '<tool_call>\n{"name": "look", "arguments": {"where": "x"}}\n</tool_call>'
@@ -226,6 +235,7 @@ for name, kind in (("Qwen-Qwen3-0.6B", "hermes"), ("Qwen3-Coder", "xml")):
     calls(server, kind)
     next_turn(server, kind)
     if kind == "hermes":
+        replays(server)
         script(server, CALLS[kind].split("\n<tool_call>")[0])
         if python := python_with(CLIENT, packages):
             checks.check(subprocess.run([python, HERE / "client_tools.py", server.address]).returncode == 0, "OpenAI's client for Python")
