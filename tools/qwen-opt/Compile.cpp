@@ -1,4 +1,4 @@
-//===- Compile.cpp - The command line of the compiler ---------------------===//
+//===- Compile.cpp - The compiler's run and its commands ------------------===//
 
 #include "Compile.h"
 
@@ -6,7 +6,7 @@
 #include "CommandLine.h"
 #include "CommandTree.h"
 #include "Commands.h"
-#include "CompileOptions.h"
+#include "CompileFlags.h"
 #include "ExitCodes.h"
 #include "Limits.h"
 #include "PrintSummary.h"
@@ -16,16 +16,13 @@
 #include "jinja/ChatTemplate.h"
 
 #include "qwen/Calibration/Calibration.h"
-#include "qwen/CodeGen/Backend/Target.h"
 #include "qwen/Compiler/Compiler.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/TemporaryFile.h"
 #include "qwen/Support/Text.h"
-#include "qwen/Support/Version.h"
 #include "qwen/Transforms/Passes.h"
 
-#include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <charconv>
@@ -35,237 +32,6 @@
 #include <new>
 
 using namespace qwen;
-
-namespace {
-/// The arguments of the command line.
-struct Arguments {
-  std::string checkpoint, output, emit, runner, weights, quantizer, rotate, kv;
-  std::string chatTemplate;
-  std::vector<std::string> adapters;
-  CompileOptions options;
-  CalibrateFlags calibrate;
-  CompileHooks hooks;
-  bool verify = false, list = false, json = false;
-  int32_t progress = -1;
-};
-} // namespace
-
-//===----------------------------------------------------------------------===//
-// Flags
-//===----------------------------------------------------------------------===//
-
-static std::vector<std::string> weightFormatNames() {
-  std::vector<std::string> names = {kKeepFormat.str()};
-  for (WeightFormat format : kWeightFormats)
-    names.emplace_back(weightFormatName(format));
-  return names;
-}
-
-/// The bits of a weight in each format, and when to choose it. docs/generate.py
-/// reads it.
-static std::string weightFormatUses() {
-  std::string text;
-  for (WeightFormat format : kWeightFormats) {
-    // All formats have whole blocks of so many values.
-    constexpr int64_t kValues = 256;
-    const double bits = 8 * static_cast<double>(panelBytes(format, kValues)) /
-                        (kPanelOutputs * kValues);
-    llvm::raw_string_ostream(text)
-        << "; " << weightFormatName(format) << " (" << llvm::format("%g", bits)
-        << " bits): " << infoOf(format).use;
-  }
-  return text;
-}
-
-static std::vector<std::string> kvFormatNames() {
-  std::vector<std::string> names;
-  for (KvFormat format : kKvFormats)
-    names.emplace_back(kvFormatName(format));
-  return names;
-}
-
-static std::vector<std::string> quantizerNames() {
-  std::vector<std::string> names;
-  for (Quantizer quantizer : kQuantizers)
-    names.emplace_back(infoOf(quantizer).name);
-  return names;
-}
-
-static std::vector<std::string> stageNames() {
-  std::vector<std::string> names;
-  for (EmittedStage stage : kEmittedStages)
-    names.emplace_back(emittedStageName(stage));
-  return names;
-}
-
-static void addTargets(CLI::App &app, Arguments &arguments) {
-  CLI::Option *target =
-      app.add_option(
-             "--target", arguments.options.target,
-             "native, a CPU (neoverse-n1, znver4, ...) or features in the "
-             "syntax of clang's -march; a list a,b,c makes one file that "
-             "runs the best target on each machine; --list-targets names "
-             "the CPUs")
-          ->capture_default_str();
-  std::vector<std::string> names = {"native"};
-  for (const NamedTarget &named : namedTargets())
-    names.emplace_back(named.name);
-  suggest(target, names);
-  CLI::Option *list =
-      app.add_flag("--list-targets", arguments.list,
-                   "print the named CPUs, their features and their kernels");
-  app.add_flag("--json", arguments.json, "print that list as JSON")
-      ->needs(list);
-}
-
-static void addFormats(CLI::App &app, Arguments &arguments) {
-  app.add_option("--weights", arguments.weights,
-                 "format of the matrices; default is keep for a file of "
-                 "integers, else " +
-                     std::string(weightFormatName(kDefaultWeights)) +
-                     "; keep: the format of each matrix in the checkpoint, or "
-                     "the nearest" +
-                     weightFormatUses())
-      ->check(CLI::IsMember(weightFormatNames()));
-  app.add_option(
-      "--tensor-weights", arguments.options.tensorWeights,
-      "format of the matrices whose names match a regular expression "
-      "(RE2); repeatable, the last match wins");
-  std::string quantizers;
-  for (const std::string &name : quantizerNames())
-    quantizers +=
-        "; " + name + " " + std::string(infoOf(*parseQuantizer(name)).help);
-  app.add_option("--quantizer", arguments.quantizer,
-                 "what chooses integers that the checkpoint does not have" +
-                     quantizers + "; default is rtn")
-      ->check(CLI::IsMember(quantizerNames()));
-  addCalibration(app, arguments.calibrate);
-  app.add_option("--rotate", arguments.rotate,
-                 "fold rotations into the weights, so that no channel of the "
-                 "activations is much larger than the others; auto does so "
-                 "with gptq and with q8_0; default is auto")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kRotateNames),
-                                                     std::end(kRotateNames))));
-  app.add_flag(
-      "!--no-grids", arguments.options.grids,
-      "quantize matrices of floats anew that were trained for a format "
-      "of integers, or dequantized; without it, and without a format, "
-      "they keep these integers");
-  app.add_option("--ignore-tensors", arguments.options.ignoredTensors,
-                 "compile without the tensors that the model does not know "
-                 "and whose names in the file match a regular expression "
-                 "(RE2); repeatable");
-  app.add_option("--kv", arguments.kv,
-                 "format of the KV cache; default is f32 with f32 weights, "
-                 "else f16")
-      ->check(CLI::IsMember(kvFormatNames()));
-}
-
-/// Reads "yarn:FACTOR" or "yarn:FACTOR:POSITIONS".
-static RopeScaling parseRopeScaling(const std::string &text) {
-  static const std::string kOption = "--rope-scaling";
-  const auto [kind, numbers] = llvm::StringRef(text).split(':');
-  const auto [factor, positions] = numbers.split(':');
-  if (kind != "yarn")
-    throw CLI::ValidationError(
-        kOption, quote(text) + " is not yarn:FACTOR or yarn:FACTOR:POSITIONS");
-  RopeScaling scaling = {parseNumber(kOption, factor.str(), 1.0, 1e6)};
-  if (numbers.contains(':'))
-    scaling.positions =
-        parseNumber<int64_t>(kOption, positions.str(), 1, kMaxModelPosition);
-  return scaling;
-}
-
-/// Adds what replaces parts of the checkpoint's files.
-static void addReplacements(CLI::App &app, Arguments &arguments) {
-  app.add_option("--chat-template", arguments.chatTemplate,
-                 "file with a chat template (Jinja) in place of the "
-                 "checkpoint's")
-      ->needs(app.get_option("-o"));
-  app.add_option(
-      "--rope-scaling",
-      [&arguments](const CLI::results_t &texts) {
-        arguments.options.ropeScaling = parseRopeScaling(texts.front());
-        return true;
-      },
-      "make the context FACTOR times as long by YaRN, as rope_scaling of "
-      "config.json does; POSITIONS are those in training, by default the "
-      "checkpoint's maximum");
-}
-
-static void addLimits(CLI::App &app, CompileOptions &options) {
-  addNumber(&app, "--context", options.context,
-            "maximum length of a sequence; default is the checkpoint's "
-            "maximum",
-            1, int64_t{1} << 30);
-  addNumber(&app, "--max-tokens", options.maxTokens,
-            "maximum number of tokens in a call; default is " +
-                std::to_string(kDefaultMaxTokens),
-            1, kMostTokens);
-  addNumber(&app, "--max-rows", options.maxRows,
-            "maximum number of rows of logits in a call, which is the number "
-            "of sequences that decode together; default is " +
-                std::to_string(kDefaultMaxRows) +
-                ", or --max-tokens if that "
-                "is less",
-            1, kMostTokens);
-  addNumber(&app, "--step-back", options.stepBack,
-            "number of its last tokens that a sequence of a hybrid can give "
-            "up without a snapshot; it keeps as many more copies of its "
-            "fixed state; default is 0",
-            0, kMostStepBack);
-}
-
-static void addOutputs(CLI::App &app, Arguments &arguments) {
-  addNumber(
-      &app, "--progress", arguments.progress,
-      "open file descriptor that gets a line of JSON for each stage and "
-      "percent, {\"stage\", \"done\", \"total\"}, in place of the bar and "
-      "the summary on standard error",
-      1, INT32_MAX)
-      ->type_name("FD");
-  CLI::Option *output = app.get_option("-o");
-  CLI::Option *verify =
-      app.add_flag("--verify", arguments.verify,
-                   "compare every kernel with the reference before the file "
-                   "gets its final name")
-          ->needs(output);
-  app.add_option("--runner", arguments.runner,
-                 "command that runs the target's qwen-run on this machine, "
-                 "such as 'qemu-aarch64-static -cpu max "
-                 "build/aarch64/bin/qwen-run'")
-      ->needs(verify);
-  app.add_option("--emit", arguments.emit,
-                 "print a stage to standard output instead of writing a "
-                 "file")
-      ->check(CLI::IsMember(stageNames()))
-      ->excludes(output);
-}
-
-static void addFlags(CLI::App &app, Arguments &arguments) {
-  app.set_version_flag("--version",
-                       std::string("qwen-opt ") + projectVersion());
-  app.add_option(
-      "CHECKPOINT", arguments.checkpoint,
-      "a Hugging Face folder (config.json, *.safetensors, ...) or a GGUF file; "
-      "of a split one, the first file");
-  app.add_option("-o", arguments.output, "file to write")->type_name("FILE");
-  app.add_option("--lora", arguments.adapters,
-                 "merge an adapter (LoRA) into the checkpoint, times SCALE, "
-                 "before anything else: a folder of PEFT or MLX, or a GGUF "
-                 "file; repeatable");
-  addPruning(app, arguments.calibrate);
-  addTargets(app, arguments);
-  addFormats(app, arguments);
-  addReplacements(app, arguments);
-  addLimits(app, arguments.options);
-  setCompileForms(app);
-  addOutputs(app, arguments);
-}
-
-//===----------------------------------------------------------------------===//
-// The command
-//===----------------------------------------------------------------------===//
 
 static void printWarning(const std::string &warning) {
   llvm::errs() << "qwen-opt: warning: " << warning << '\n';
@@ -288,7 +54,7 @@ static AdapterOption parseAdapter(const std::string &text) {
   return {text.substr(0, at), scale};
 }
 
-static void compile(Arguments &arguments) {
+static void compile(CompileArguments &arguments) {
   const auto start = std::chrono::steady_clock::now();
   for (const std::string &text : arguments.adapters)
     arguments.options.adapters.push_back(parseAdapter(text));
@@ -350,7 +116,7 @@ static void compile(Arguments &arguments) {
 }
 
 /// What the command line lacks to compile. Throws UsageError.
-static void checkArguments(CLI::App &app, Arguments &arguments) {
+static void checkArguments(CLI::App &app, CompileArguments &arguments) {
   if (app.get_option("CHECKPOINT")->empty())
     throw UsageError(app, "CHECKPOINT is missing");
   if (app.get_option("--emit")->empty() && app.get_option("-o")->empty())
@@ -375,11 +141,11 @@ static std::string nameOf(const CLI::App &app) {
 }
 
 int qwen::compileMain(int argc, char **argv) {
-  Arguments arguments;
+  CompileArguments arguments;
   CLI::App app("Compiles models for qwen-run: a checkpoint becomes one file.\n"
                "qwen-opt FILE.mlir runs passes (see qwen-opt - --help).",
                "qwen-opt");
-  addFlags(app, arguments);
+  addCompileFlags(app, arguments);
 #define QWEN_OPT_COMMAND(Name, Text) add##Name(app);
 #include "Commands.def"
   const auto write = [](const std::string &text) { llvm::outs() << text; };

@@ -1,0 +1,34 @@
+//===- CompileFlags.h - The options of the compiler -------------*- C++ -*-===//
+
+#ifndef QWEN_OPT_COMPILEFLAGS_H
+#define QWEN_OPT_COMPILEFLAGS_H
+
+#include "Calibrate.h"
+
+#include "qwen/Compiler/Compiler.h"
+
+#include <string>
+#include <vector>
+
+namespace qwen {
+
+/// The arguments of qwen-opt without a command. Options whose text needs more
+/// than a check of its words are texts here.
+struct CompileArguments {
+  std::string checkpoint, output, emit, runner, weights, quantizer, rotate, kv;
+  std::string chatTemplate;
+  std::vector<std::string> adapters;
+  CompileOptions options;
+  CalibrateFlags calibrate;
+  CompileHooks hooks;
+  bool verify = false, list = false, json = false;
+  /// An open file descriptor, or -1.
+  int32_t progress = -1;
+};
+
+/// Adds the options to `app`, which set `arguments`.
+void addCompileFlags(CLI::App &app, CompileArguments &arguments);
+
+} // namespace qwen
+
+#endif // QWEN_OPT_COMPILEFLAGS_H
