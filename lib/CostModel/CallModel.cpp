@@ -2,55 +2,15 @@
 
 #include "qwen/CostModel/CallModel.h"
 
+#include "ControlFlow.h"
+
+#include "qwen/ABI/Blocks.h"
 #include "qwen/Support/Error.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/MC/MCInstrInfo.h"
 
 using namespace qwen;
-
-/// The value of a size in a call.
-static uint64_t valueOf(SizeRole role, CallSize size) {
-  switch (role) {
-  case SizeRole::Length:
-    return static_cast<uint64_t>(size.n);
-  case SizeRole::Queries:
-    return static_cast<uint64_t>(size.queries);
-  case SizeRole::Tokens:
-    return static_cast<uint64_t>(size.tokens);
-  default:
-    return 1;
-  }
-}
-
-/// Arguments in the order of the signature, without floats, which have
-/// registers of their own; pointers lead to different places.
-template <typename Result, typename... Parameters>
-static std::vector<uint64_t> argumentsOf(Result (*)(Parameters...),
-                                         std::span<const SizeRole> sizes,
-                                         CallSize size) {
-  std::vector<uint64_t> arguments;
-  uint64_t pointers = 0;
-  size_t next = 0;
-  const auto add = [&]<typename T>() {
-    if constexpr (std::is_pointer_v<T>)
-      arguments.push_back(++pointers << 40);
-    else if constexpr (std::is_integral_v<T>)
-      arguments.push_back(valueOf(sizes[next++], size));
-  };
-  (add.template operator()<Parameters>(), ...);
-  return arguments;
-}
-
-static std::vector<uint64_t> argumentsOf(const KernelInfo &kernel,
-                                         CallSize size) {
-  if (kernel.provider() == KernelProvider::MLIR)
-    throw Error("kernel '" + std::string(kernel.name) +
-                "' is a product, which has no model of a call");
-  return visitKernelOp(kernel.op, [&]<KernelOp Op>() {
-    return argumentsOf(static_cast<KernelFn<Op> *>(nullptr), infoOf(Op).sizes,
-                       size);
-  });
-}
 
 /// Whether an instruction multiplies floats, loads or stores.
 static bool isBound(const CpuModel &cpu,
@@ -87,30 +47,43 @@ static std::vector<MachineInstruction> callerOf(const CpuModel &cpu) {
   return cpu.disassemble(code, 0);
 }
 
+/// The instructions of a call, without the return, which LLVM's library does
+/// not take.
+static Trace traceOf(llvm::ArrayRef<MachineInstruction> body,
+                     llvm::ArrayRef<int64_t> passes) {
+  const ControlFlow flow(body);
+  if (flow.loops().size() != passes.size())
+    throw Error("its code has " + std::to_string(flow.loops().size()) +
+                " loops when " + std::to_string(passes.size()) +
+                " are expected");
+  std::map<size_t, int64_t> counts;
+  for (const auto &[loop, count] : llvm::zip_equal(flow.loops(), passes))
+    counts[loop.first] = count;
+  Trace trace = flow.execute(std::nullopt, counts);
+  trace.pop_back();
+  return trace;
+}
+
 double qwen::modelCall(const CpuModel &cpu,
                        llvm::ArrayRef<MachineInstruction> body,
-                       const KernelInfo &kernel, CallSize size) {
-  Trace call = executeCall(cpu, body, argumentsOf(kernel, size));
-  // LLVM's library does not take returns.
-  call.pop_back();
+                       llvm::ArrayRef<int64_t> passes) {
   const std::vector<MachineInstruction> caller = callerOf(cpu);
   Trace trace;
   for (const MachineInstruction &instruction : caller)
     trace.push_back(&instruction);
-  trace.insert(trace.end(), call.begin(), call.end());
+  llvm::append_range(trace, traceOf(body, passes));
   return cpu.cycles(trace);
 }
 
 KernelRate qwen::modelDeltaRule(const CpuModel &cpu,
                                 llvm::ArrayRef<MachineInstruction> body,
-                                const KernelInfo &kernel, int64_t keyDim) {
-  const CallSize size = {.n = keyDim, .tokens = kModelledTokens};
+                                llvm::ArrayRef<int64_t> passes,
+                                int64_t keyDim) {
   Trace bound;
-  for (const MachineInstruction *instruction :
-       executeCall(cpu, body, argumentsOf(kernel, size)))
+  for (const MachineInstruction *instruction : traceOf(body, passes))
     if (isBound(cpu, *instruction))
       bound.push_back(instruction);
-  const int64_t macs = 4 * kDeltaColumns * keyDim * size.tokens;
-  return {macs, modelCall(cpu, body, kernel, size),
+  const int64_t macs = 4 * kDeltaColumns * keyDim * kModelledTokens;
+  return {macs, modelCall(cpu, body, passes),
           double(macs) / cpu.leastCycles(bound)};
 }

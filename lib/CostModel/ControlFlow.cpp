@@ -104,15 +104,15 @@ std::vector<size_t> ControlFlow::around(size_t loop) const {
 // Execution
 //===----------------------------------------------------------------------===//
 
-/// One pass of a loop.
+/// One pass of a loop, or a call of the function.
 class ControlFlow::Walk {
 public:
-  Walk(const ControlFlow &flow, size_t outer,
+  Walk(const ControlFlow &flow, std::optional<size_t> outer,
        const std::map<size_t, int64_t> &counts)
       : flow(flow), outer(outer), counts(counts),
         missing(flow.instructions.size()) {
     for (const auto &[head, body] : flow.inside)
-      if (flow.isNested(head, outer))
+      if (!outer || flow.isNested(head, *outer))
         passes[head] = 0;
     for (const auto &[head, count] : counts)
       missing.set(head);
@@ -120,17 +120,19 @@ public:
 
   Trace run() {
     Trace trace;
-    size_t at = outer, last = outer;
-    do {
-      enter(at, last);
-      trace.push_back(&flow.instructions[at]);
+    const size_t first = outer.value_or(0);
+    size_t last = first;
+    for (std::optional<size_t> at = first; at; at = next(last)) {
+      if (!trace.empty() && at == outer)
+        break;
+      enter(*at, last);
+      trace.push_back(&flow.instructions[*at]);
       if (trace.size() > kLongestTrace)
-        throw Error("a loop at address 0x" +
-                    llvm::utohexstr(flow.instructions[outer].address, true) +
-                    " does not come back to its head");
-      last = at;
-      at = next(at);
-    } while (at != outer);
+        throw Error("the code at address 0x" +
+                    llvm::utohexstr(flow.instructions[first].address, true) +
+                    " does not come to its end");
+      last = *at;
+    }
     return trace;
   }
 
@@ -155,13 +157,16 @@ private:
     return result;
   }
 
-  size_t next(size_t at) const {
+  /// The next instruction; none behind a return.
+  std::optional<size_t> next(size_t at) const {
     llvm::SmallVector<size_t, 2> ways;
     for (size_t to : flow.successors[at])
-      if (flow.contains(outer, to))
+      if (!outer || flow.contains(*outer, to))
         ways.push_back(to);
-    if (ways.empty())
+    if (ways.empty() && outer)
       throw Error("a loop has no way back to its head");
+    if (ways.empty())
+      return std::nullopt;
     if (ways.size() == 1)
       return ways.front();
     const std::optional<size_t> inner = innermost(at);
@@ -183,7 +188,8 @@ private:
   size_t choose(size_t at, llvm::ArrayRef<size_t> ways,
                 std::optional<size_t> inner) const {
     llvm::BitVector heads(flow.instructions.size());
-    heads.set(outer);
+    if (outer)
+      heads.set(*outer);
     if (inner)
       heads.set(*inner);
     llvm::SmallVector<size_t, 2> through;
@@ -196,15 +202,15 @@ private:
   }
 
   const ControlFlow &flow;
-  const size_t outer;
+  const std::optional<size_t> outer;
   const std::map<size_t, int64_t> &counts;
-  /// Passes of each loop in the outer one since it was entered.
+  /// Passes of each loop that is walked since it was entered.
   std::map<size_t, int64_t> passes;
   /// Heads of `counts` that were not reached yet.
   llvm::BitVector missing;
 };
 
-Trace ControlFlow::execute(size_t outer,
+Trace ControlFlow::execute(std::optional<size_t> outer,
                            const std::map<size_t, int64_t> &counts) const {
   return Walk(*this, outer, counts).run();
 }

@@ -31,11 +31,12 @@ public:
   /// The loops around a loop, the innermost first.
   std::vector<size_t> around(size_t loop) const;
 
-  /// Executes one pass of the loop `outer`. A loop in it runs as often as
-  /// `counts` says, or once if it is not there. Any other branch goes towards a
-  /// loop of `counts`, else to the next instruction. Throws Error if the
-  /// execution never returns to the head.
-  Trace execute(size_t outer, const std::map<size_t, int64_t> &counts) const;
+  /// Walks through one pass of the loop `outer`, or without one through a call
+  /// of the function. A loop in it runs as often as `counts` says, or once if
+  /// it is not there. Any other branch goes towards a loop of `counts`, else to
+  /// the next instruction. Throws Error if the walk does not end.
+  Trace execute(std::optional<size_t> outer,
+                const std::map<size_t, int64_t> &counts) const;
 
 private:
   class Walk;

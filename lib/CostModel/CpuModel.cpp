@@ -132,10 +132,6 @@ const llvm::MCInstrInfo &CpuModel::instructionInfo() const {
   return *impl->instructions;
 }
 
-const llvm::MCRegisterInfo &CpuModel::registerInfo() const {
-  return *impl->registers;
-}
-
 //===----------------------------------------------------------------------===//
 // Bytes to instructions
 //===----------------------------------------------------------------------===//

@@ -23,6 +23,16 @@ ObjectCode::ObjectCode(const std::string &path) {
   if (!file)
     throw Error("cannot read '" + path + "': " + file.getError().message());
   buffer = std::move(*file);
+  read(path);
+}
+
+ObjectCode::ObjectCode(llvm::ArrayRef<char> bytes, const std::string &name)
+    : buffer(llvm::MemoryBuffer::getMemBufferCopy(
+          llvm::StringRef(bytes.data(), bytes.size()), name)) {
+  read(name);
+}
+
+void ObjectCode::read(const std::string &path) {
   object = valueOf(
       llvm::object::ObjectFile::createELFObjectFile(buffer->getMemBufferRef()),
       path);

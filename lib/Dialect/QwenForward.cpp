@@ -26,21 +26,38 @@ static SmallVector<WeightUse> vectorUse(FlatSymbolRefAttr symbol,
   return {{only(symbol), WeightRole::Vector, {width}}};
 }
 
-/// The kernels of a product with `input`.
-static SmallVector<KernelUse> productUses(Value input) {
-  const KernelOp kind = isQuantizedActivations(input.getType())
-                            ? KernelOp::LinearQ8
-                            : KernelOp::LinearF32;
-  return {{kind}, {kind, /*gemm=*/true}};
-}
-
 static SmallVector<int64_t> widthsOf(ValueRange values) {
   return SmallVector<int64_t>(llvm::map_range(values, widthOf));
 }
 
-/// Multiplications of a product for one token.
-static int64_t productMacs(Value input, ValueRange results) {
-  return widthOf(input) * llvm::sum_of(widthsOf(results));
+/// a / b; 0 for a divisor that no valid op has, for checks of kernels may come
+/// before those of attributes.
+static int64_t quotient(int64_t a, int64_t b) { return b > 0 ? a / b : 0; }
+
+/// A kernel with `number` calls for each token, of vectors of `length`.
+static KernelUse called(KernelOp kind, int64_t length, int64_t number = 1) {
+  return {.kind = kind, .calls = {{.length = length, .calls = number}}};
+}
+
+/// A kernel that takes the values of a token in calls of at most `most`.
+static KernelUse calledInBlocks(KernelOp kind, Value values,
+                                int64_t most = kStackValues) {
+  const int64_t n = widthOf(values);
+  KernelUse use = {kind};
+  if (n >= most)
+    use.calls.push_back({.length = most, .calls = n / most});
+  if (n % most != 0)
+    use.calls.push_back({.length = n % most, .calls = 1});
+  return use;
+}
+
+/// The kernels of a product with `input`.
+static SmallVector<KernelUse> productUses(Value input, ValueRange results) {
+  const KernelOp kind = isQuantizedActivations(input.getType())
+                            ? KernelOp::LinearQ8
+                            : KernelOp::LinearF32;
+  const int64_t macs = widthOf(input) * llvm::sum_of(widthsOf(results));
+  return {{.kind = kind, .calls = {{.macs = macs}}}, {kind, /*gemm=*/true}};
 }
 
 //===----------------------------------------------------------------------===//
@@ -48,7 +65,7 @@ static int64_t productMacs(Value input, ValueRange results) {
 //===----------------------------------------------------------------------===//
 
 SmallVector<KernelUse> EmbeddingOp::getKernelUses() {
-  return {{KernelOp::Embed}};
+  return {called(KernelOp::Embed, widthOf(getResult()))};
 }
 
 SmallVector<WeightUse> EmbeddingOp::getWeightUses() {
@@ -59,7 +76,7 @@ SmallVector<WeightUse> EmbeddingOp::getWeightUses() {
 }
 
 SmallVector<KernelUse> RopeTableOp::getKernelUses() {
-  return {{KernelOp::RopeTable}};
+  return {called(KernelOp::RopeTable, widthOf(getCos()))};
 }
 
 SmallVector<WeightUse> RopeTableOp::getWeightUses() {
@@ -67,9 +84,13 @@ SmallVector<WeightUse> RopeTableOp::getWeightUses() {
 }
 
 SmallVector<KernelUse> RmsNormOp::getKernelUses() {
-  SmallVector<KernelUse> uses = {{isQuantizedActivations(getResult().getType())
-                                      ? KernelOp::RmsNormQ8
-                                      : KernelOp::RmsNormF32}};
+  const int64_t width = widthOf(getInput());
+  const auto head = static_cast<int64_t>(getHeadDim().value_or(width));
+  SmallVector<KernelUse> uses = {called(
+      isQuantizedActivations(getResult().getType()) ? KernelOp::RmsNormQ8
+                                                    : KernelOp::RmsNormF32,
+      head, quotient(width, head))};
+  // That of hidden rows, which only some steps have.
   if (getLmHead())
     uses.push_back({KernelOp::RmsNormF32});
   return uses;
@@ -104,9 +125,11 @@ LmHeadOp RmsNormOp::getLmHead() {
 }
 
 SmallVector<KernelUse> TurnOp::getKernelUses() {
+  const int64_t width = widthOf(getInput());
+  SmallVector<KernelUse> uses = {called(KernelOp::Turn, width)};
   if (isQuantizedActivations(getResult().getType()))
-    return {{KernelOp::Turn}, {KernelOp::QuantizeQ8}};
-  return {{KernelOp::Turn}};
+    uses.push_back(called(KernelOp::QuantizeQ8, width));
+  return uses;
 }
 
 SmallVector<WeightUse> TurnOp::getWeightUses() {
@@ -119,19 +142,21 @@ void TurnOp::addWork(OpWork &work, KvFormat) {
 }
 
 SmallVector<KernelUse> QuantizeOp::getKernelUses() {
-  return {{KernelOp::QuantizeQ8}};
+  return {called(KernelOp::QuantizeQ8, widthOf(getInput()))};
 }
 
 SmallVector<KernelUse> SwiGluOp::getKernelUses() {
   if (getHadamard())
-    return {{KernelOp::SwiGluF32}, {KernelOp::HadamardQ8}};
-  return {{isQuantizedActivations(getResult().getType())
-               ? KernelOp::SwiGluQ8
-               : KernelOp::SwiGluF32}};
+    return {calledInBlocks(KernelOp::SwiGluF32, getResult()),
+            calledInBlocks(KernelOp::HadamardQ8, getResult())};
+  return {calledInBlocks(isQuantizedActivations(getResult().getType())
+                             ? KernelOp::SwiGluQ8
+                             : KernelOp::SwiGluF32,
+                         getResult())};
 }
 
 SmallVector<KernelUse> HadamardOp::getKernelUses() {
-  return {{KernelOp::Hadamard}};
+  return {calledInBlocks(KernelOp::Hadamard, getResult())};
 }
 
 //===----------------------------------------------------------------------===//
@@ -139,7 +164,7 @@ SmallVector<KernelUse> HadamardOp::getKernelUses() {
 //===----------------------------------------------------------------------===//
 
 SmallVector<KernelUse> LinearOp::getKernelUses() {
-  return productUses(getInput());
+  return productUses(getInput(), getResults());
 }
 
 SmallVector<WeightUse> LinearOp::getWeightUses() {
@@ -157,13 +182,9 @@ OpOperand *LinearOp::getInPlaceOperand() {
   return getResidual() ? &*getResidualMutable().begin() : nullptr;
 }
 
-void LinearOp::addWork(OpWork &work, KvFormat) {
-  work.macs = productMacs(getInput(), getResults());
-}
-
 SmallVector<KernelUse> LmHeadOp::getKernelUses() {
-  SmallVector<KernelUse> uses = productUses(getInput());
-  uses.push_back({KernelOp::CheckFinite});
+  SmallVector<KernelUse> uses = productUses(getInput(), getResult());
+  uses.push_back(called(KernelOp::CheckFinite, widthOf(getResult())));
   return uses;
 }
 
@@ -176,23 +197,25 @@ SmallVector<WeightUse> LmHeadOp::getWeightUses() {
 
 ResultPlace LmHeadOp::getResultPlace() { return ResultPlace::CallResult; }
 
-void LmHeadOp::addWork(OpWork &work, KvFormat) {
-  work.macs = productMacs(getInput(), getResult());
-  work.wantedTokens = true;
-}
+void LmHeadOp::addWork(OpWork &work, KvFormat) { work.wantedTokens = true; }
 
 //===----------------------------------------------------------------------===//
 // Attention
 //===----------------------------------------------------------------------===//
 
-/// The kernels that norm and rotate the heads of `op`, or a part of each.
+/// The kernels that norm and rotate the `heads` heads of a token in `op`, or a
+/// part of each.
 template <typename HeadsOp>
-static SmallVector<KernelUse> rotationUses(HeadsOp op) {
+static SmallVector<KernelUse> rotationUses(HeadsOp op, int64_t heads) {
+  const int64_t size = heads > 0 ? op.getHeadDim() : 0;
+  // Before qwen-fuse-attention, the op has no angles and calls no kernel.
+  const int64_t half = op.getCos() ? widthOf(op.getCos()) : size / 2;
   if (!op.getNorm())
-    return {{KernelOp::Rope}};
-  if (!op.getCos() || 2 * widthOf(op.getCos()) == op.getHeadDim())
-    return {{KernelOp::NormRope}};
-  return {{KernelOp::RmsNormF32}, {KernelOp::Rope}};
+    return {called(KernelOp::Rope, half, heads)};
+  if (2 * half == size)
+    return {called(KernelOp::NormRope, half, heads)};
+  return {called(KernelOp::RmsNormF32, size, heads),
+          called(KernelOp::Rope, half, heads)};
 }
 
 /// The effects of an op on its cache.
@@ -214,8 +237,11 @@ static CacheUse kvCacheUse(uint64_t layer, int64_t values, bool reads,
 }
 
 SmallVector<KernelUse> AppendOp::getKernelUses() {
-  SmallVector<KernelUse> uses = rotationUses(*this);
-  uses.append({{KernelOp::AppendK}, {KernelOp::AppendV}});
+  const auto heads = static_cast<int64_t>(getKvHeads());
+  const int64_t size = quotient(widthOf(getKeys()), heads);
+  SmallVector<KernelUse> uses = rotationUses(*this, heads);
+  uses.append({called(KernelOp::AppendK, size, heads),
+               called(KernelOp::AppendV, size, heads)});
   return uses;
 }
 
@@ -238,12 +264,27 @@ void AppendOp::addWork(OpWork &work, KvFormat kv) {
 }
 
 SmallVector<KernelUse> AttentionOp::getKernelUses() {
-  SmallVector<KernelUse> uses = rotationUses(*this);
-  uses.append({{KernelOp::AttentionScores},
-               {KernelOp::AttentionValues},
-               {KernelOp::SoftmaxPage},
-               {KernelOp::MergePage},
-               {KernelOp::FinishAttention}});
+  const auto heads = static_cast<int64_t>(getHeads());
+  const auto kvHeads = static_cast<int64_t>(getKvHeads());
+  const int64_t size = quotient(widthOf(getQueries()), heads);
+  const int64_t queries = quotient(heads, kvHeads);
+  SmallVector<KernelUse> uses = rotationUses(*this, heads);
+  // A token sees half of its own page in the mean.
+  const KernelCalls ofPage = {.length = kPageTokens,
+                              .queries = queries,
+                              .pageCalls = kvHeads},
+                    ofOwnPage = {.length = kPageTokens / 2,
+                                 .queries = queries,
+                                 .calls = kvHeads},
+                    merges = {.length = size,
+                              .queries = queries,
+                              .pageCalls = kvHeads},
+                    products = {.positionMacs = heads * size};
+  uses.append({{.kind = KernelOp::AttentionScores, .calls = {products}},
+               {.kind = KernelOp::AttentionValues, .calls = {products}},
+               {.kind = KernelOp::SoftmaxPage, .calls = {ofPage, ofOwnPage}},
+               {.kind = KernelOp::MergePage, .calls = {merges}},
+               called(KernelOp::FinishAttention, size, heads)});
   return uses;
 }
 
@@ -264,13 +305,14 @@ void AttentionOp::getEffects(
 
 void AttentionOp::addWork(OpWork &work, KvFormat kv) {
   work.positionBytes = getCacheUse()->size * kvElementBytes(kv);
-  work.positionMacs = 2 * static_cast<int64_t>(getHeads()) * getHeadDim();
 }
 
 SmallVector<KernelUse> GateOp::getKernelUses() {
+  SmallVector<KernelUse> uses = {
+      calledInBlocks(KernelOp::SigmoidGate, getResult())};
   if (isQuantizedActivations(getResult().getType()))
-    return {{KernelOp::SigmoidGate}, {KernelOp::QuantizeQ8}};
-  return {{KernelOp::SigmoidGate}};
+    uses.push_back(calledInBlocks(KernelOp::QuantizeQ8, getResult()));
+  return uses;
 }
 
 //===----------------------------------------------------------------------===//
@@ -278,7 +320,12 @@ SmallVector<KernelUse> GateOp::getKernelUses() {
 //===----------------------------------------------------------------------===//
 
 SmallVector<KernelUse> ShortConvolutionOp::getKernelUses() {
-  return {{KernelOp::ShortConvolution}};
+  constexpr int64_t kChannels = 64;
+  KernelUse use =
+      calledInBlocks(KernelOp::ShortConvolution, getInput(), kChannels);
+  for (KernelCalls &calls : use.calls)
+    calls.macs = kConvolutionTaps * calls.length * calls.calls;
+  return {use};
 }
 
 SmallVector<WeightUse> ShortConvolutionOp::getWeightUses() {
@@ -299,12 +346,8 @@ void ShortConvolutionOp::getEffects(
   addCacheEffects(*this, effects);
 }
 
-void ShortConvolutionOp::addWork(OpWork &work, KvFormat) {
-  work.macs = 4 * widthOf(getInput());
-}
-
 SmallVector<KernelUse> DeltaGatesOp::getKernelUses() {
-  return {{KernelOp::DeltaGates}};
+  return {called(KernelOp::DeltaGates, widthOf(getA()))};
 }
 
 SmallVector<WeightUse> DeltaGatesOp::getWeightUses() {
@@ -314,7 +357,12 @@ SmallVector<WeightUse> DeltaGatesOp::getWeightUses() {
 }
 
 SmallVector<KernelUse> DeltaRuleOp::getKernelUses() {
-  return {{KernelOp::DeltaRule}};
+  const int64_t width = widthOf(getResult());
+  const int64_t keyDim = getKeyHeads() > 0 ? getKeyDim() : 0;
+  return {{.kind = KernelOp::DeltaRule,
+           .calls = {{.length = keyDim,
+                      .calls = width / kDeltaColumns,
+                      .macs = 4 * width * keyDim}}}};
 }
 
 std::optional<CacheUse> DeltaRuleOp::getCacheUse() {
@@ -329,10 +377,6 @@ std::optional<CacheUse> DeltaRuleOp::getCacheUse() {
 void DeltaRuleOp::getEffects(
     SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
   addCacheEffects(*this, effects);
-}
-
-void DeltaRuleOp::addWork(OpWork &work, KvFormat) {
-  work.macs = 4 * widthOf(getResult()) * getKeyDim();
 }
 
 /// The driver counts without a kernel.

@@ -175,7 +175,27 @@ static OpWork parseWork(const JsonValue &value) {
   for (const Fact<OpWork> &fact : kWorkFacts)
     if (const auto found = value.find(fact.key))
       found->read(fact, work);
+  const auto calls = value.find("calls");
+  for (const JsonValue &of :
+       calls ? calls->elements() : std::vector<JsonValue>()) {
+    KernelCalls &each = work.calls.emplace_back();
+    for (const Fact<KernelCalls> &fact : kCallFacts)
+      if (const auto found = of.find(fact.key))
+        found->read(fact, each);
+  }
   return work;
+}
+
+/// Checks that the ops of a program have the kernels that their work names.
+static void checkCalls(const JsonValue &work, const ProgramInfo &program) {
+  const std::vector<JsonValue> values = work.elements();
+  for (const auto &ofTarget : program.kernels)
+    for (size_t i = 0; i < values.size(); ++i)
+      for (const KernelCalls &calls : program.work[i].calls)
+        if (const auto count = std::ssize(ofTarget[i]);
+            calls.kernel >= count || calls.gemm >= count)
+          values[i].at("calls").fail("the calls of " + std::to_string(count) +
+                                     " kernels");
 }
 
 /// Parses the arguments or the results of a program with these limits and
@@ -263,6 +283,7 @@ static ProgramInfo parseProgram(const JsonValue &value, Manifest &manifest,
               std::to_string(program.ops.size()) + " ops");
   program.kernels =
       parseKernels(value.at("kernels"), manifest.targets, program.ops.size());
+  checkCalls(work, program);
   return program;
 }
 

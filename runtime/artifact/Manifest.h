@@ -31,7 +31,8 @@
 //       "outputs": [{"name": "logits", "width": 4096, "stride": 4096}],
 //       "ops": ["model.layers.0.self_attn.qkv", ...],
 //       "work": [{"kind": "linear", "weight_bytes": 73728,
-//                 "token_bytes": 3344, "macs": 131072}, ...],
+//                 "active_bytes": 73728, "token_bytes": 3344,
+//                 "calls": [{"gemm": 1, "macs": 131072}]}, ...],
 //       "kernels": [[[12], [0, 4], ...]]
 //     }],
 //     "tensors": [{"name": "...", "shape": [512, 256], "format": "q4_0",
@@ -44,11 +45,11 @@
 //                      "tokens": 32768, "text": "5d41402abc4b2a76..."}
 //   }
 //
-// All keys are required, except: keys of "work" other than "kind" (0 or false),
-// "step_back" of "limits" (0), "output" ("logits"), "labels" (only with
-// "scores", which need them), "pooling" ("last"), "yarn" (not scaled),
-// "bos_token_id" and "quantization" (integers of the checkpoint or rounded).
-// There are no other keys.
+// All keys are required, except: keys of "work" other than "kind" (0, false
+// or none), keys of "calls" (0), "step_back" of "limits" (0), "output"
+// ("logits"), "labels" (only with "scores", which need them), "pooling"
+// ("last"), "yarn" (not scaled), "bos_token_id" and "quantization" (integers of
+// the checkpoint or rounded). There are no other keys.
 //
 //===----------------------------------------------------------------------===//
 

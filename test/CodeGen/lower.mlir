@@ -12,9 +12,22 @@
 // FACTS-SAME: qwen.inputs = [{name = "ids"}, {name = "positions"}]
 // FACTS-SAME: qwen.ops = ["embed_tokens", "rope_table.1", "layers.0.input_layernorm", "layers.0.self_attn.qkv_proj", "append.4", "attention.5", "quantize.6", "linear.7", "rms_norm.8", "linear.9", "swiglu.10", "linear.11", "rms_norm.12", "lm_head.13", "count.14"]
 // FACTS-SAME: qwen.outputs = [{name = "logits", stride = 48 : i64, width = 40 : i64}]
-// A row of the embedding is 36 bytes of its panel and 64 floats; weights have their bias; a row of the cache is f16.
-// FACTS-SAME: qwen.work = [{kind = "embedding", token_bytes = 292 : i64}, {kind = "rope_table", token_bytes = 128 : i64, weight_bytes = 64 : i64}, {kind = "rms_norm", token_bytes = 332 : i64, weight_bytes = 256 : i64}, {kind = "linear", macs = 8192 : i64, token_bytes = 588 : i64, weight_bytes = 5120 : i64}, {kind = "append", token_bytes = 512 : i64, weight_bytes = 128 : i64}, {kind = "attention", position_bytes = 128 : i64, position_macs = 128 : i64, token_bytes = 640 : i64, weight_bytes = 128 : i64}, {kind = "quantize"
-// FACTS-SAME: {kind = "rms_norm", token_bytes = 332 : i64, wanted_tokens = true, weight_bytes = 256 : i64}, {kind = "lm_head", macs = 2560 : i64, token_bytes = 236 : i64, wanted_tokens = true, weight_bytes = 1728 : i64}, {kind = "count"}]
+// A token reads 36 bytes of a panel of the embedding; weights have their bias; a row of the cache is f16.
+// FACTS-SAME: qwen.work = [{active_bytes = 36 : i64, calls = [{calls = 1 : i64, length = 64 : i64}], kind = "embedding", token_bytes = 256 : i64, weight_bytes = 1728 : i64},
+// FACTS-SAME: {active_bytes = 64 : i64, calls = [{calls = 1 : i64, length = 16 : i64}], kind = "rope_table", token_bytes = 128 : i64, weight_bytes = 64 : i64},
+// FACTS-SAME: {active_bytes = 256 : i64, calls = [{calls = 1 : i64, length = 64 : i64}], kind = "rms_norm", token_bytes = 332 : i64, weight_bytes = 256 : i64},
+// FACTS-SAME: {active_bytes = 5120 : i64, calls = [{gemm = 1 : i64, macs = 8192 : i64}], kind = "linear", token_bytes = 588 : i64, weight_bytes = 5120 : i64},
+// FACTS-SAME: {active_bytes = 128 : i64, calls = [{calls = 1 : i64, length = 16 : i64}, {calls = 1 : i64, kernel = 1 : i64, length = 32 : i64}, {calls = 1 : i64, kernel = 2 : i64, length = 32 : i64}], kind = "append", token_bytes = 512 : i64, weight_bytes = 128 : i64},
+// FACTS-SAME: {active_bytes = 128 : i64, calls = [{calls = 2 : i64, length = 16 : i64}, {kernel = 1 : i64, position_macs = 64 : i64}, {kernel = 2 : i64, position_macs = 64 : i64}, {kernel = 3 : i64, length = 64 : i64, page_calls = 1 : i64, queries = 2 : i64}, {calls = 1 : i64, kernel = 3 : i64, length = 32 : i64, queries = 2 : i64}, {kernel = 4 : i64, length = 32 : i64, page_calls = 1 : i64, queries = 2 : i64}, {calls = 2 : i64, kernel = 5 : i64, length = 32 : i64}], kind = "attention", position_bytes = 128 : i64, token_bytes = 640 : i64, weight_bytes = 128 : i64},
+// FACTS-SAME: {calls = [{calls = 1 : i64, length = 64 : i64}], kind = "quantize", token_bytes = 332 : i64},
+// FACTS-SAME: {active_bytes = 2304 : i64, calls = [{gemm = 1 : i64, macs = 4096 : i64}], kind = "linear", token_bytes = 588 : i64, weight_bytes = 2304 : i64},
+// FACTS-SAME: {active_bytes = 256 : i64, calls = [{calls = 1 : i64, length = 64 : i64}], kind = "rms_norm", token_bytes = 332 : i64, weight_bytes = 256 : i64},
+// FACTS-SAME: {active_bytes = 11520 : i64, calls = [{gemm = 1 : i64, macs = 20480 : i64}], kind = "linear", token_bytes = 1356 : i64, weight_bytes = 11520 : i64},
+// FACTS-SAME: {calls = [{calls = 1 : i64, length = 160 : i64}], kind = "swiglu", token_bytes = 1468 : i64},
+// FACTS-SAME: {active_bytes = 5760 : i64, calls = [{gemm = 1 : i64, macs = 10240 : i64}], kind = "linear", token_bytes = 700 : i64, weight_bytes = 5760 : i64},
+// FACTS-SAME: {active_bytes = 256 : i64, calls = [{calls = 1 : i64, length = 64 : i64}], kind = "rms_norm", token_bytes = 332 : i64, wanted_tokens = true, weight_bytes = 256 : i64},
+// FACTS-SAME: {active_bytes = 1728 : i64, calls = [{gemm = 1 : i64, macs = 2560 : i64}, {calls = 1 : i64, kernel = 2 : i64, length = 40 : i64}], kind = "lm_head", token_bytes = 236 : i64, wanted_tokens = true, weight_bytes = 1728 : i64},
+// FACTS-SAME: {kind = "count"}]
 
 module attributes {qwen.kv_format = #qwen.kv_format<f16>} {
 qwen.weight @w : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>

@@ -1,6 +1,7 @@
 //===- ABITest.cpp - The facts of include/qwen/ABI ------------------------===//
 
 #include "qwen/ABI/KernelTable.h"
+#include "qwen/ABI/OpWork.h"
 
 #include <gtest/gtest.h>
 
@@ -124,4 +125,36 @@ TEST(Blocks, FormatsRoundTrip) {
                    "q4_z_128 ");
   EXPECT_EQ(parseWeightFormat("q4_1"), std::nullopt);
   EXPECT_EQ(weightFormat(KernelFormat::F16), std::nullopt);
+}
+
+TEST(OpWork, ACallReadsWhatItsTokensRead) {
+  // A token reads 10 of 100 bytes; calls have 16 tokens.
+  const OpWork work = {.weightBytes = 100,
+                       .activeBytes = 10,
+                       .tokenBytes = 4,
+                       .positionBytes = 1000};
+  const StepWork one = workOfStep(work, {7, 1, 16});
+  EXPECT_EQ(one.memoryBytes, 10 + 8 * 1000);
+  EXPECT_EQ(one.bytes, 10 + 4 + 8 * 1000);
+  // A call of 16 tokens and one of 4.
+  const StepWork many = workOfStep(work, {0, 20, 16});
+  EXPECT_EQ(many.memoryBytes, 100 + 40 + (16 + 20) * 1000);
+  OpWork wanted = work;
+  wanted.wantedTokens = true;
+  EXPECT_EQ(workOfStep(wanted, {0, 20, 16}).bytes, 20 + 4 + 36 * 1000);
+}
+
+TEST(OpWork, CallsAreOfTokensPagesAndPositions) {
+  OpWork work = {.calls = {{.calls = 3, .macs = 5},
+                           {.kernel = 1, .pageCalls = 2, .positionMacs = 7}}};
+  // Position 130 is in the third page.
+  const SequenceStep one = {130, 1, 16}, two = {127, 2, 16};
+  EXPECT_EQ(callsOfStep(work, work.calls[0], one).calls, 3);
+  EXPECT_EQ(callsOfStep(work, work.calls[1], one).calls, 2 * 2);
+  EXPECT_EQ(workOfStep(work, one).macs, 5 + 131 * 7);
+  // Positions 127 and 128, in the second and in the third page.
+  EXPECT_EQ(callsOfStep(work, work.calls[1], two).calls, 2 * (1 + 2));
+  EXPECT_EQ(workOfStep(work, two).macs, 2 * 5 + (128 + 129) * 7);
+  work.wantedTokens = true;
+  EXPECT_EQ(callsOfStep(work, work.calls[0], two).calls, 3);
 }

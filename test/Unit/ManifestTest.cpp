@@ -147,9 +147,12 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/programs/0/kernels/0", json::array({json::array()}),
         "programs[0].kernels[0] is an array when one element for each of the "
         "2 ops is needed");
-  check("/programs/0/work/0/macs", -1,
-        "programs[0].work[0].macs is -1 when an integer from 0 to "
+  check("/programs/0/work/0/calls/0/macs", -1,
+        "programs[0].work[0].calls[0].macs is -1 when an integer from 0 to "
         "70368744177664 is needed");
+  check("/programs/0/work/1/calls/0/kernel", 2,
+        "programs[0].work[1].calls is an array when the calls of 2 kernels is "
+        "needed");
   check("/programs/0/work/1/kind", 5,
         "programs[0].work[1].kind is 5 when a string is needed");
   check("/programs/0/work/1/kind", "sum",
@@ -274,7 +277,9 @@ TEST(ManifestTest, HasItsKeysAndNoOthers) {
       {"/programs/0/caches/0", {}},
       {"/programs/0/inputs/0", {}},
       {"/programs/0/outputs/0", {}},
-      {"/programs/0/work/0", {"weight_bytes", "token_bytes", "macs"}},
+      {"/programs/0/work/0",
+       {"weight_bytes", "active_bytes", "token_bytes", "calls"}},
+      {"/programs/0/work/0/calls/0", {"macs"}},
       {"/tensors/0", {}},
       {"/tensors/0/segments/0", {}},
       {"/generation", {}},

@@ -5,7 +5,8 @@
 
 #include "artifact/Manifest.h"
 
-#include "qwen/CostModel/CallModel.h"
+#include "qwen/CodeGen/Backend/CallCode.h"
+#include "qwen/CostModel/CpuModel.h"
 #include "qwen/CostModel/ObjectCode.h"
 
 #include <map>
@@ -15,11 +16,12 @@
 
 namespace qwen {
 
-/// Cycles of the kernels in one target's code on a CPU.
+/// Cycles of the kernels of one target's code on a CPU: of products in a file,
+/// of other kernels as they are generated for calls of one size.
 class KernelCycles {
 public:
-  /// `file` is a compiled model and `cpu` one of LLVM's names. Throws Error
-  /// where one of them is not.
+  /// `file` is a compiled model, `target` one of its targets, and `cpu` one of
+  /// LLVM's names. Throws Error where one of them is not.
   KernelCycles(const std::string &file, const TargetInfo &target,
                const std::string &cpu);
 
@@ -35,13 +37,12 @@ public:
 private:
   using Key = std::pair<std::string_view, CallSize>;
 
-  std::vector<MachineInstruction> codeOf(const KernelInfo &kernel) const;
   template <typename Compute>
   std::optional<double> cached(const KernelInfo &kernel, CallSize size,
                                Compute compute);
 
   const ObjectCode object;
-  const TargetInfo &target;
+  const Target target;
   const CpuModel model;
   std::map<Key, std::optional<double>> known;
   std::map<std::string, std::string> failed;
@@ -50,6 +51,8 @@ private:
 /// The cost of one op for a token.
 struct OpCost {
   double bytes = 0;
+  /// Those of `bytes` that come from memory: weights and the cache.
+  double memoryBytes = 0;
   double macs = 0;
   /// None where one of the op's kernels has no model, or the driver computes
   /// the op without kernels.
@@ -58,13 +61,11 @@ struct OpCost {
   std::vector<std::string> kernels;
 };
 
-/// The cost of an op of `forward` in a step, for each of its tokens. `target`
-/// is one of the manifest's. Products and attention
-/// take the cycles per multiplication of their kernels' loops; other kernels
-/// take the cycles of their calls. Softmax counts calls per token, and a token
-/// of a prompt sees half of its last page on average. The cost excludes the
-/// driver, which calls the kernels and waits, and the work that only hidden
-/// values need.
+/// The cost of an op of `forward` in a step, for each of its tokens, from its
+/// work. `target` is one of the manifest's. Products and attention take the
+/// cycles per multiplication of their kernels' loops; other kernels take the
+/// cycles of their calls. The cost excludes the driver, which calls the kernels
+/// and waits, and the work that only hidden values need.
 OpCost costOf(const Manifest &manifest, const TargetInfo &target, size_t op,
               const SequenceStep &step, KernelCycles &cycles);
 

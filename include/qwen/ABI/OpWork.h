@@ -1,7 +1,7 @@
-//===- OpWork.h - Bytes and multiplications of an op ------------*- C++ -*-===//
+//===- OpWork.h - Bytes and kernel calls of an op ---------------*- C++ -*-===//
 //
 // The work that the compiler writes for each op (the manifest's "work"), and
-// its sum for a step. Profiles and reports divide it by times.
+// its sum for a step. Profiles divide it by times, reports give it cycles.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace qwen {
 
@@ -25,36 +26,72 @@ enum class OpKind : uint8_t {
 std::string_view opKindName(OpKind kind);
 std::optional<OpKind> parseOpKind(std::string_view name);
 
-/// The least number of bytes that an op moves, and its multiplications (MACs).
+/// Calls of one kernel of an op, with the same sizes. A product costs its
+/// multiplications (MACs), any other kernel its calls.
+struct KernelCalls {
+  /// The kernel's index among the op's kernels.
+  int64_t kernel = 0;
+  /// The index of the kernel that takes its place where an op runs on many
+  /// tokens; 0 if none does.
+  int64_t gemm = 0;
+  /// SizeRole::Length and SizeRole::Queries of a call.
+  int64_t length = 0;
+  int64_t queries = 0;
+  /// Calls for each token that the op runs on. A call of a kernel with
+  /// SizeRole::Tokens takes all tokens of a sequence: it counts once for each.
+  int64_t calls = 0;
+  /// Calls of a token for each page of its sequence before its own page.
+  int64_t pageCalls = 0;
+  /// MACs of all calls for a token, and those for each position that the token
+  /// attends to.
+  int64_t macs = 0;
+  int64_t positionMacs = 0;
+};
+
+/// The most bytes, calls or multiplications of a fact that files may have.
+inline constexpr double kMaxWork = 0x1p46;
+/// The longest vector of a call.
+inline constexpr double kMaxLength = 0x1p31;
+
+/// The keys of an element of "calls" of the manifest's "work"; those of 0 are
+/// left out.
+inline constexpr Fact<KernelCalls> kCallFacts[] = {
+    {"kernel", &KernelCalls::kernel, 0, 255},
+    {"gemm", &KernelCalls::gemm, 0, 255},
+    {"length", &KernelCalls::length, 0, kMaxLength},
+    {"queries", &KernelCalls::queries, 0, kMaxLength},
+    {"calls", &KernelCalls::calls, 0, kMaxWork},
+    {"page_calls", &KernelCalls::pageCalls, 0, kMaxWork},
+    {"macs", &KernelCalls::macs, 0, kMaxWork},
+    {"position_macs", &KernelCalls::positionMacs, 0, kMaxWork}};
+
+/// The least number of bytes that an op moves, and the calls of its kernels.
 /// Each byte counts once: if a kernel reads it again, it comes from a CPU cache
 /// and costs no memory bandwidth.
 struct OpWork {
   OpKind kind = OpKind::Other;
-  /// Bytes of the weight image that a call reads, for any number of tokens.
+  /// Bytes of the op's weights in the image.
   int64_t weightBytes = 0;
-  /// Bytes read and written for each token: activations, its embedding, its
-  /// appended keys and values.
+  /// Those of weightBytes that a token reads: all of a product, one row of an
+  /// embedding.
+  int64_t activeBytes = 0;
+  /// Activations read and written for each token, and its appended keys and
+  /// values.
   int64_t tokenBytes = 0;
-  /// MACs of a token.
-  int64_t macs = 0;
   /// Bytes of the cache that are read for each position of a sequence.
   int64_t positionBytes = 0;
-  /// MACs of a token for each position that it attends to.
-  int64_t positionMacs = 0;
   /// Whether the op runs on the wanted tokens only.
   bool wantedTokens = false;
+  std::vector<KernelCalls> calls;
 };
 
-/// The most bytes or multiplications of a fact that files may have.
-inline constexpr double kMaxWork = 0x1p46;
-
-/// The keys of the manifest's "work" beside "kind"; those of 0 are left out.
+/// The keys of the manifest's "work" beside "kind" and "calls"; those of 0 are
+/// left out.
 inline constexpr Fact<OpWork> kWorkFacts[] = {
     {"weight_bytes", &OpWork::weightBytes, 0, kMaxWork},
+    {"active_bytes", &OpWork::activeBytes, 0, kMaxWork},
     {"token_bytes", &OpWork::tokenBytes, 0, kMaxWork},
-    {"macs", &OpWork::macs, 0, kMaxWork},
     {"position_bytes", &OpWork::positionBytes, 0, kMaxWork},
-    {"position_macs", &OpWork::positionMacs, 0, kMaxWork},
     {"wanted_tokens", &OpWork::wantedTokens}};
 
 /// A step of one sequence: `tokens` from position `first` on, run in calls of
@@ -67,14 +104,25 @@ struct SequenceStep {
 
 /// The work of an op in a step. Exact up to 2^53.
 struct StepWork {
+  /// Bytes of weights and of the cache, which come from memory.
+  double memoryBytes;
+  /// All bytes: activations, too.
   double bytes;
   double macs;
 };
 
-/// The work of an op in a step. A call reads the weights once, and the cache of
-/// the sequence once, up to its last token. A token attends to itself and all
-/// earlier tokens.
+/// The work of an op in a step. A call reads the active bytes of its tokens, at
+/// most all weights once, and the cache of the sequence once, up to its last
+/// token. A token attends to itself and all earlier tokens.
 StepWork workOfStep(const OpWork &work, const SequenceStep &step);
+
+/// The calls of `calls`, of the op `work`, in a step, and their MACs.
+struct StepCalls {
+  double calls;
+  double macs;
+};
+StepCalls callsOfStep(const OpWork &work, const KernelCalls &calls,
+                      const SequenceStep &step);
 
 } // namespace qwen
 

@@ -65,7 +65,6 @@ public:
   int64_t vectorBits() const;
   /// LLVM's tables of the architecture.
   const llvm::MCInstrInfo &instructionInfo() const;
-  const llvm::MCRegisterInfo &registerInfo() const;
 
   /// The instructions of `code`, whose first byte has the given address. Throws
   /// Error if bytes are not an instruction.

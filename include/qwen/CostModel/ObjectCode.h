@@ -29,6 +29,8 @@ public:
   /// Throws Error if `path` cannot be read or is not an ELF file of a supported
   /// architecture.
   explicit ObjectCode(const std::string &path);
+  /// The object file `bytes`, which errors call `name`.
+  ObjectCode(llvm::ArrayRef<char> bytes, const std::string &name);
 
   Arch arch() const;
   const std::vector<FunctionCode> &functions() const { return all; }
@@ -36,6 +38,8 @@ public:
   const FunctionCode *find(llvm::StringRef name) const;
 
 private:
+  void read(const std::string &name);
+
   std::unique_ptr<llvm::MemoryBuffer> buffer;
   std::unique_ptr<llvm::object::ObjectFile> object;
   std::vector<FunctionCode> all;

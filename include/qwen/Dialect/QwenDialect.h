@@ -124,10 +124,13 @@ llvm::SmallVector<mlir::func::FuncOp> programsOf(mlir::ModuleOp module);
 // What ForwardOp says of an op
 //===----------------------------------------------------------------------===//
 
-/// A kind of kernel that an op calls; for many tokens at once if `gemm`.
+/// A kind of kernel that an op calls, and its calls. With `gemm`, the kernel is
+/// for many tokens at once and takes the calls of the one before it. The
+/// indices of kernels in `calls` are 0: workOf sets them.
 struct KernelUse {
   KernelOp kind;
   bool gemm = false;
+  llvm::SmallVector<KernelCalls, 2> calls = {};
 };
 
 /// How an op reads a weight: all of a matrix, the row of a token's id, or a

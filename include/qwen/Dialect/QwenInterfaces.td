@@ -13,7 +13,7 @@ def Qwen_ForwardOp : OpInterface<"ForwardOp"> {
   }];
   let cppNamespace = "::qwen";
   let methods = [
-    InterfaceMethod<"Kinds of the kernels that the op calls; `kernels` has one for each.",
+    InterfaceMethod<"Kinds of the kernels that the op calls, with their calls; `kernels` has one for each.",
         "::llvm::SmallVector<::qwen::KernelUse>", "getKernelUses">,
     InterfaceMethod<"Weights that the op reads; `packed` has a part for each.",
         "::llvm::SmallVector<::qwen::WeightUse>", "getWeightUses", (ins), "", [{ return {}; }]>,
@@ -27,8 +27,9 @@ def Qwen_ForwardOp : OpInterface<"ForwardOp"> {
     InterfaceMethod<"The operand over which the op may write its only result, or null.",
         "::mlir::OpOperand *", "getInPlaceOperand", (ins), "", [{ return nullptr; }]>,
     InterfaceMethod<[{
-        Adds multiplications, and bytes beside those of operands, results and
-        weights, with a cache of format `kv`.
+        Changes `work`, which has the bytes of operands, results and weights:
+        bytes of a cache of format `kv`, bytes of weights that a token does not
+        read, wanted tokens.
       }], "void", "addWork", (ins "::qwen::OpWork &":$work, "::qwen::KvFormat":$kv), "", [{ return; }]>,
 
     InterfaceMethod<"The call of the driver for a planned op.",

@@ -104,7 +104,7 @@ def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", "Token", [Pure], ["getWeightUses
 }
 
 def Qwen_LinearOp : Qwen_ComputeOp<"linear", "Panel", [Pure],
-    ["getWeightUses", "getResultPlace", "getInPlaceOperand", "addWork"],
+    ["getWeightUses", "getResultPlace", "getInPlaceOperand"],
     (ins Qwen_Activations:$input, Optional<Qwen_FloatActivations>:$residual,
          FlatSymbolRefArrayAttr:$weights, OptionalAttr<FlatSymbolRefArrayAttr>:$bias),
     "$input `,` $weights (`bias` $bias^)? (`residual` `(` $residual^ `:` type($residual) `)`)?",
@@ -378,7 +378,7 @@ def Qwen_GateOp : Qwen_ComputeOp<"gate", "TokenBlock", [Pure, AllTypesMatch<["in
 
 def Qwen_ShortConvolutionOp : Qwen_ComputeOp<"short_convolution", "Columns",
     [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>, AllTypesMatch<["input", "result"]>],
-    ["getWeightUses", "getCacheUse", "addWork"],
+    ["getWeightUses", "getCacheUse"],
     (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$weight, I64Attr:$layer),
     "$input `,` $weight `layer` custom<Integer>($layer)", "type($input)"> {
   let summary = "Causal convolution of each channel, then silu";
@@ -418,7 +418,7 @@ def Qwen_DeltaGatesOp : Qwen_ComputeOp<"delta_gates", "Token",
 
 def Qwen_DeltaRuleOp : Qwen_ComputeOp<"delta_rule", "Columns",
     [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>, AllTypesMatch<["decay", "beta"]>],
-    ["getCacheUse", "addWork"],
+    ["getCacheUse"],
     (ins Qwen_FloatActivations:$input, Qwen_FloatActivations:$decay, Qwen_FloatActivations:$beta,
          I64Attr:$layer, I64Attr:$key_heads, UnitAttr:$interleaved),
     "$input `,` $decay `,` $beta `layer` custom<Integer>($layer) `key_heads` custom<Integer>($key_heads) (`interleaved` $interleaved^)?",

@@ -257,7 +257,7 @@ QWEN_INLINE static void transformRow(float *y, int64_t width) {
 
 void qwenCppTurn(const float *x, const float *factor, int64_t k, float *y) {
   const int64_t width = k & -k;
-  // k / width, by instructions that qwen-opt report follows.
+  // k / width, without a division.
   int64_t odd = 0;
   for (int64_t i = 0; i < k; i += width)
     ++odd;

@@ -304,14 +304,11 @@ ArrayAttr ForwardLowering::outputs() {
   return builder.getArrayAttr(values);
 }
 
-/// The fields of `from` in the manifest: `text` under `key`, and the facts that
-/// are not 0.
+/// The facts of `from` in the manifest: those that are not 0.
 template <typename Struct>
 static SmallVector<NamedAttribute>
-fieldsOf(const Struct &from, StringRef key, std::string_view text,
-         ArrayRef<Fact<Struct>> facts, Builder &builder) {
-  SmallVector<NamedAttribute> fields = {builder.getNamedAttr(
-      key, builder.getStringAttr(StringRef(text.data(), text.size())))};
+factsOf(const Struct &from, ArrayRef<Fact<Struct>> facts, Builder &builder) {
+  SmallVector<NamedAttribute> fields;
   for (const Fact<Struct> &fact : facts)
     fact.visitIn(from, [&](auto value) {
       if (value)
@@ -323,7 +320,9 @@ fieldsOf(const Struct &from, StringRef key, std::string_view text,
 
 DictionaryAttr ForwardLowering::describe(const ProgramValue &value) {
   SmallVector<NamedAttribute> fields =
-      fieldsOf<ProgramValue>(value, "name", value.name, kValueFacts, builder);
+      factsOf<ProgramValue>(value, kValueFacts, builder);
+  fields.push_back(
+      builder.getNamedAttr("name", builder.getStringAttr(value.name)));
   if (value.offset >= 0)
     fields.push_back(builder.getNamedAttr(
         "offset", builder.getI64IntegerAttr(value.offset)));
@@ -334,8 +333,18 @@ DictionaryAttr ForwardLowering::describe(const ProgramValue &value) {
 }
 
 DictionaryAttr ForwardLowering::describe(const OpWork &work) {
-  return builder.getDictionaryAttr(fieldsOf<OpWork>(
-      work, "kind", opKindName(work.kind), kWorkFacts, builder));
+  SmallVector<NamedAttribute> fields =
+      factsOf<OpWork>(work, kWorkFacts, builder);
+  fields.push_back(builder.getNamedAttr(
+      "kind", builder.getStringAttr(StringRef(opKindName(work.kind)))));
+  SmallVector<Attribute> calls;
+  for (const KernelCalls &each : work.calls)
+    calls.push_back(builder.getDictionaryAttr(
+        factsOf<KernelCalls>(each, kCallFacts, builder)));
+  if (!calls.empty())
+    fields.push_back(
+        builder.getNamedAttr("calls", builder.getArrayAttr(calls)));
+  return builder.getDictionaryAttr(fields);
 }
 
 LogicalResult ForwardLowering::lower(ForwardOp op) {

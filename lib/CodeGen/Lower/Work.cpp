@@ -23,17 +23,26 @@ OpWork qwen::workOf(ForwardOp op, ModuleOp module, KvFormat kv) {
     work.tokenBytes += tokenBytes(operand);
   for (Value result : op->getResults())
     work.tokenBytes += tokenBytes(result);
-  const SmallVector<WeightUse> uses = op.getWeightUses();
-  for (auto [i, use] : llvm::enumerate(uses)) {
+  for (auto [i, use] : llvm::enumerate(op.getWeightUses())) {
     auto part = module.lookupSymbol<PackedOp>(
         cast<FlatSymbolRefAttr>(op.getPackedAttr()[i]));
     const int64_t bytes = part.getByteSize();
-    if (use.role == WeightRole::Gathered)
-      work.tokenBytes +=
-          bytes / alignTo(cast<ShapedType>(part.getType()).getDimSize(0),
-                          kPanelOutputs);
-    else
-      work.weightBytes += bytes;
+    work.weightBytes += bytes;
+    work.activeBytes +=
+        use.role == WeightRole::Gathered
+            ? bytes / alignTo(cast<ShapedType>(part.getType()).getDimSize(0),
+                              kPanelOutputs)
+            : bytes;
+  }
+  for (auto [i, use] : llvm::enumerate(op.getKernelUses())) {
+    if (use.gemm)
+      for (KernelCalls &calls : work.calls)
+        if (calls.kernel + 1 == static_cast<int64_t>(i))
+          calls.gemm = static_cast<int64_t>(i);
+    for (KernelCalls calls : use.calls) {
+      calls.kernel = static_cast<int64_t>(i);
+      work.calls.push_back(calls);
+    }
   }
   op.addWork(work, kv);
   return work;
