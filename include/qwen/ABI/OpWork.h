@@ -82,7 +82,7 @@ struct OpWork {
   int64_t positionBytes = 0;
   /// Whether the op runs on the wanted tokens only.
   bool wantedTokens = false;
-  std::vector<KernelCalls> calls;
+  std::vector<KernelCalls> calls = {};
 };
 
 /// The keys of the manifest's "work" beside "kind" and "calls"; those of 0 are
