@@ -37,17 +37,16 @@ void Candidates::beginAt(float greatest) {
 }
 
 void Candidates::fill(WeightBlock &block, size_t begin) const {
-  auto &[from, count, belows, weights] = block;
-  from = begin;
-  count = std::min(WeightBlock::kSize, keys.size() - begin);
+  block.begin = begin;
+  block.count = std::min(WeightBlock::kSize, keys.size() - begin);
+  const auto from = std::span(keys).subspan(begin, block.count);
   numerics::inWideVectors([&] {
-    std::transform(keys.data() + begin, keys.data() + begin + count,
-                   belows.data(),
-                   [&](CandidateKey key) { return belowOf(key); });
+    std::ranges::transform(from, block.belows.data(),
+                           [&](CandidateKey key) { return belowOf(key); });
   });
-  std::fill(belows.begin() + count, belows.end(), -INFINITY);
-  weights = belows;
-  numerics::exp(weights);
+  std::fill(block.belows.begin() + block.count, block.belows.end(), -INFINITY);
+  block.weights = block.belows;
+  numerics::exp(block.weights);
 }
 
 void Candidates::order(size_t count) {

@@ -278,13 +278,12 @@ template <typename Visit>
 Distribution Candidates::distribution(const Visit &visit) const {
   LaneSums masses, dots;
   visitBlocks([&](const WeightBlock &block) {
-    const auto &[begin, count, belows, weights] = block;
-    masses.add([&](size_t i) { return toFixed(weights[i]); });
+    masses.add([&](size_t i) { return toFixed(block.weights[i]); });
     dots.add([&](size_t i) {
       // A weight of 0 is that of a logit that may be infinitely far below: its
       // product is no number. Without a branch there are vectors.
-      const double dot = toFixed(weights[i] * belows[i]);
-      return weights[i] == 0 ? 0 : dot;
+      const double dot = toFixed(block.weights[i] * block.belows[i]);
+      return block.weights[i] == 0 ? 0 : dot;
     });
     visit(block);
   });
