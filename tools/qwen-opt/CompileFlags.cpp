@@ -3,6 +3,7 @@
 #include "CompileFlags.h"
 
 #include "CommandLine.h"
+#include "CommandTree.h"
 #include "CompileOptions.h"
 #include "Prune.h"
 
@@ -73,10 +74,10 @@ static void addTargets(CLI::App &app, CompileArguments &arguments) {
   CLI::Option *target =
       app.add_option(
              "--target", arguments.options.target,
-             "native, a CPU (neoverse-n1, znver4, ...) or features in the "
-             "syntax of clang's -march; a list a,b,c makes one file that "
-             "runs the best target on each machine; --list-targets names "
-             "the CPUs")
+             "CPU of the code: native, a name (neoverse-n1, znver4, ...) or "
+             "features in the syntax of clang's -march; a list a,b,c makes "
+             "one file that runs the best target on each machine; "
+             "--list-targets names the CPUs")
           ->capture_default_str();
   std::vector<std::string> names = {"native"};
   for (const NamedTarget &named : namedTargets())
@@ -84,14 +85,14 @@ static void addTargets(CLI::App &app, CompileArguments &arguments) {
   suggest(target, names);
   CLI::Option *list =
       app.add_flag("--list-targets", arguments.list,
-                   "print the named CPUs, their features and their kernels");
-  app.add_flag("--json", arguments.json, "print that list as JSON")
+                   "Print the named CPUs, their features and their kernels");
+  app.add_flag("--json", arguments.json, "Print that list as JSON")
       ->needs(list);
 }
 
 static void addFormats(CLI::App &app, CompileArguments &arguments) {
   app.add_option("--weights", arguments.weights,
-                 "format of the matrices; default is keep for a file of "
+                 "Format of the matrices; default is keep for a file of "
                  "integers, else " +
                      std::string(weightFormatName(kDefaultWeights)) +
                      "; keep: the format of each matrix in the checkpoint, or "
@@ -100,34 +101,35 @@ static void addFormats(CLI::App &app, CompileArguments &arguments) {
       ->check(CLI::IsMember(weightFormatNames()));
   app.add_option(
       "--tensor-weights", arguments.options.tensorWeights,
-      "format of the matrices whose names match a regular expression "
+      "Format of the matrices whose names match a regular expression "
       "(RE2); repeatable, the last match wins");
   std::string quantizers;
   for (const std::string &name : quantizerNames())
     quantizers +=
         "; " + name + " " + std::string(infoOf(*parseQuantizer(name)).help);
-  app.add_option("--quantizer", arguments.quantizer,
-                 "what chooses integers that the checkpoint does not have" +
-                     quantizers + "; default is rtn")
+  app.add_option(
+         "--quantizer", arguments.quantizer,
+         "Method that chooses integers that the checkpoint does not have" +
+             quantizers + "; default is rtn")
       ->check(CLI::IsMember(quantizerNames()));
   addCalibration(app, arguments.calibrate);
   app.add_option("--rotate", arguments.rotate,
-                 "fold rotations into the weights, so that no channel of the "
+                 "Fold rotations into the weights, so that no channel of the "
                  "activations is much larger than the others; auto does so "
                  "with gptq and with q8_0; default is auto")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kRotateNames),
                                                      std::end(kRotateNames))));
   app.add_flag(
       "!--no-grids", arguments.options.grids,
-      "quantize matrices of floats anew that were trained for a format "
+      "Quantize matrices of floats anew that were trained for a format "
       "of integers, or dequantized; without it, and without a format, "
       "they keep these integers");
   app.add_option("--ignore-tensors", arguments.options.ignoredTensors,
-                 "compile without the tensors that the model does not know "
+                 "Compile without the tensors that the model does not know "
                  "and whose names in the file match a regular expression "
                  "(RE2); repeatable");
   app.add_option("--kv", arguments.kv,
-                 "format of the KV cache; default is f32 with f32 weights, "
+                 "Format of the KV cache; default is f32 with f32 weights, "
                  "else f16")
       ->check(CLI::IsMember(kvFormatNames()));
 }
@@ -150,7 +152,7 @@ static RopeScaling parseRopeScaling(const std::string &text) {
 /// Adds what replaces parts of the checkpoint's files.
 static void addReplacements(CLI::App &app, CompileArguments &arguments) {
   app.add_option("--chat-template", arguments.chatTemplate,
-                 "file with a chat template (Jinja) in place of the "
+                 "File with a chat template (Jinja) in place of the "
                  "checkpoint's")
       ->needs(app.get_option("-o"));
   app.add_option(
@@ -159,29 +161,29 @@ static void addReplacements(CLI::App &app, CompileArguments &arguments) {
         arguments.options.ropeScaling = parseRopeScaling(texts.front());
         return true;
       },
-      "make the context FACTOR times as long by YaRN, as rope_scaling of "
+      "Make the context FACTOR times as long by YaRN, as rope_scaling of "
       "config.json does; POSITIONS are those in training, by default the "
       "checkpoint's maximum");
 }
 
 static void addLimits(CLI::App &app, CompileOptions &options) {
   addNumber(&app, "--context", options.context,
-            "maximum length of a sequence; default is the checkpoint's "
+            "Maximum length of a sequence; default is the checkpoint's "
             "maximum",
             1, int64_t{1} << 30);
   addNumber(&app, "--max-tokens", options.maxTokens,
-            "maximum number of tokens in a call; default is " +
+            "Maximum number of tokens in a call; default is " +
                 std::to_string(kDefaultMaxTokens),
             1, kMostTokens);
   addNumber(&app, "--max-rows", options.maxRows,
-            "maximum number of rows of logits in a call, which is the number "
+            "Maximum number of rows of logits in a call, which is the number "
             "of sequences that decode together; default is " +
                 std::to_string(kDefaultMaxRows) +
                 ", or --max-tokens if that "
                 "is less",
             1, kMostTokens);
   addNumber(&app, "--step-back", options.stepBack,
-            "number of its last tokens that a sequence of a hybrid can give "
+            "Number of last tokens that a sequence of a hybrid can give "
             "up without a snapshot; it keeps as many more copies of its "
             "fixed state; default is 0",
             0, kMostStepBack);
@@ -190,7 +192,7 @@ static void addLimits(CLI::App &app, CompileOptions &options) {
 static void addOutputs(CLI::App &app, CompileArguments &arguments) {
   addNumber(
       &app, "--progress", arguments.progress,
-      "open file descriptor that gets a line of JSON for each stage and "
+      "Open file descriptor that gets a line of JSON for each stage and "
       "percent, {\"stage\", \"done\", \"total\"}, in place of the bar and "
       "the summary on standard error",
       1, INT32_MAX)
@@ -198,16 +200,16 @@ static void addOutputs(CLI::App &app, CompileArguments &arguments) {
   CLI::Option *output = app.get_option("-o");
   CLI::Option *verify =
       app.add_flag("--verify", arguments.verify,
-                   "compare every kernel with the reference before the file "
+                   "Compare every kernel with the reference before the file "
                    "gets its final name")
           ->needs(output);
   app.add_option("--runner", arguments.runner,
-                 "command that runs the target's qwen-run on this machine, "
+                 "Command that runs the target's qwen-run on this machine, "
                  "such as 'qemu-aarch64-static -cpu max "
                  "build/aarch64/bin/qwen-run'")
       ->needs(verify);
   app.add_option("--emit", arguments.emit,
-                 "print a stage to standard output instead of writing a "
+                 "Print a stage to standard output instead of writing a "
                  "file")
       ->check(CLI::IsMember(stageNames()))
       ->excludes(output);
@@ -218,11 +220,11 @@ void qwen::addCompileFlags(CLI::App &app, CompileArguments &arguments) {
                        std::string("qwen-opt ") + projectVersion());
   app.add_option(
       "CHECKPOINT", arguments.checkpoint,
-      "a Hugging Face folder (config.json, *.safetensors, ...) or a GGUF file; "
+      "A Hugging Face folder (config.json, *.safetensors, ...) or a GGUF file; "
       "of a split one, the first file");
-  app.add_option("-o", arguments.output, "file to write")->type_name("FILE");
+  app.add_option("-o", arguments.output, "File to write")->type_name("FILE");
   app.add_option("--lora", arguments.adapters,
-                 "merge an adapter (LoRA) into the checkpoint, times SCALE, "
+                 "Merge an adapter (LoRA) into the checkpoint, times SCALE, "
                  "before anything else: a folder of PEFT or MLX, or a GGUF "
                  "file; repeatable");
   addPruning(app, arguments.calibrate);

@@ -165,12 +165,12 @@ void qwen::addInfo(CLI::App &app) {
       "Describe a checkpoint before it is compiled: the model, its size "
       "in each format, and how fast this machine can read it");
   sub->add_option("CHECKPOINT", options->checkpoint,
-                  "a Hugging Face folder or a GGUF file")
+                  "A Hugging Face folder or a GGUF file")
       ->required();
   addNumber(sub, "--gbps", options->gigabytes,
-            "memory bandwidth in GB/s (10^9 bytes); default is that of this "
+            "Memory bandwidth in GB/s (10^9 bytes); default is that of this "
             "machine, measured",
             0.001, 1e6);
-  sub->add_flag("--json", options->json, "print JSON");
+  sub->add_flag("--json", options->json, "Print JSON");
   sub->callback([options] { info(*options); });
 }

@@ -136,10 +136,10 @@ void qwen::addReport(CLI::App &app) {
   CLI::App *sub = app.add_subcommand(
       "report", "Print the bytes and multiplications of each op of a compiled "
                 "model, and the cycles of its code in LLVM's model of a CPU");
-  sub->add_option("FILE", options->file, "compiled model")->required();
+  sub->add_option("FILE", options->file, "Compiled model")->required();
   sub->add_option(
       "--target", options->target,
-      "one of the file's targets, which qwen-run info lists; default is the "
+      "One of the file's targets, which qwen-run info lists; default is the "
       "best");
   sub->add_option(
       "--cpu", options->cpu,
@@ -147,26 +147,26 @@ void qwen::addReport(CLI::App &app) {
       "qwen-opt --list-targets names some");
   constexpr int64_t kMostPositions = int64_t{1} << 30;
   addNumber(sub, "--context", options->context,
-            "positions that the decoded token attends to; default is the "
+            "Positions that the decoded token attends to; default is the "
             "smaller of 512 and the model's context",
             1, kMostPositions);
   addNumber(sub, "--prompt", options->prompt,
-            "tokens of the prompt; default is the smaller of 512 and the "
+            "Tokens of the prompt; default is the smaller of 512 and the "
             "model's context",
             1, kMostPositions);
   CLI::Option *clock = addNumber(sub, "--ghz", options->gigahertz,
-                                 "clock of the cores in GHz", 0.001, 1000);
+                                 "Clock of the cores in GHz", 0.001, 1000);
   CLI::Option *cores =
-      addNumber(sub, "--cores", options->cores, "number of cores", 1, 4096);
+      addNumber(sub, "--cores", options->cores, "Number of cores", 1, 4096);
   CLI::Option *memory =
       addNumber(sub, "--gbps", options->gigabytes,
-                "memory bandwidth of all cores together in GB/s (10^9 bytes)",
+                "Memory bandwidth of all cores together in GB/s (10^9 bytes)",
                 0.001, 1e6);
   clock->needs(cores)->needs(memory);
   cores->needs(clock);
   memory->needs(clock);
   sub->add_flag("--json", options->json,
-                "print JSON with one entry for each op");
+                "Print JSON with one entry for each op");
   sub->callback([options] {
     try {
       report(*options);
