@@ -297,6 +297,22 @@ QWEN_RUN(DeltaRule) {
                  columns.data(), y.data(), kDeltaColumns, scratch.data()));
   });
 }
+QWEN_RUN(ChooseExperts) {
+  // Of Qwen3-30B-A3B.
+  constexpr int64_t n = 128, chosen = 8;
+  std::array<int32_t, chosen> ids;
+  repeat(state, kFloat * n + 2 * kFloat * chosen, 0, [&] {
+    benchmark::DoNotOptimize(
+        function(o.x.data(), n, chosen, ids.data(), o.y.data()));
+  });
+}
+QWEN_RUN(Sigmoid) {
+  repeat(state, 2 * kFloat, 0, [&] { function(o.x.data(), 1, o.y.data()); });
+}
+QWEN_RUN(AddScaled) {
+  repeat(state, 3 * kTokenBytes, 0,
+         [&] { function(o.x.data(), 0.5f, kDepth, o.y.data()); });
+}
 #undef QWEN_RUN
 
 //===----------------------------------------------------------------------===//

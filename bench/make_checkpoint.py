@@ -16,7 +16,7 @@ import shutil
 import numpy as np
 
 # hidden, layers, heads, KV heads, head_dim, ffn, vocabulary, tied (the models' config.json); of hybrids also key heads,
-# their values, value heads and their values
+# their values, value heads and their values, or None; with experts their number, those of a token and their width
 SHAPES = {
     "qwen2.5-0.5b": ("qwen2", 896, 24, 14, 2, 64, 4864, 151936, True),
     "qwen2.5-1.5b": ("qwen2", 1536, 28, 12, 2, 128, 8960, 151936, True),
@@ -25,6 +25,7 @@ SHAPES = {
     "qwen3-4b": ("qwen3", 2560, 36, 32, 8, 128, 9728, 151936, True),
     "qwen3.5-0.8b": ("qwen3_5", 1024, 24, 8, 2, 256, 3584, 248320, True, (16, 128, 16, 128)),
     "qwen3.5-4b": ("qwen3_5", 2560, 32, 16, 4, 256, 9216, 248320, True, (16, 128, 32, 128)),
+    "qwen3-30b-a3b": ("qwen3_moe", 2048, 48, 32, 4, 128, 6144, 151936, False, None, (128, 8, 768)),
 }
 SHARD_BYTES = 2_000_000_000
 
@@ -34,7 +35,7 @@ def is_linear(layer, linear):
     return linear is not None and layer % 4 != 3
 
 
-def tensors(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied, linear=None):
+def tensors(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied, linear=None, experts=None):
     """Names and shapes of the tensors, in the order of the files."""
     yield "model.embed_tokens.weight", (vocab, hidden)
     for i in range(layers):
@@ -51,9 +52,12 @@ def tensors(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied, l
                     yield p + f"self_attn.{name}_norm.weight", (head_dim,)
             yield p + "self_attn.o_proj.weight", (hidden, heads * head_dim)
         yield p + "post_attention_layernorm.weight", (hidden,)
-        yield p + "mlp.gate_proj.weight", (ffn, hidden)
-        yield p + "mlp.up_proj.weight", (ffn, hidden)
-        yield p + "mlp.down_proj.weight", (hidden, ffn)
+        if experts:
+            yield p + "mlp.gate.weight", (experts[0], hidden)
+        for mlp, width in [(f"mlp.experts.{e}.", experts[2]) for e in range(experts[0])] if experts else [("mlp.", ffn)]:
+            yield p + mlp + "gate_proj.weight", (width, hidden)
+            yield p + mlp + "up_proj.weight", (width, hidden)
+            yield p + mlp + "down_proj.weight", (hidden, width)
     yield "model.norm.weight", (hidden,)
     if not tied:
         yield "lm_head.weight", (vocab, hidden)
@@ -108,10 +112,11 @@ def write_header(out, tensors, metadata=None):
     return offset
 
 
-ARCHITECTURES = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen3_5": "Qwen3_5ForCausalLM"}
+ARCHITECTURES = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen3_5": "Qwen3_5ForCausalLM",
+                 "qwen3_moe": "Qwen3MoeForCausalLM"}
 
 
-def config(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied, linear=None):
+def config(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied, linear=None, experts=None):
     result = {
         "architectures": [ARCHITECTURES[kind]],
         "model_type": kind, "hidden_act": "silu", "hidden_size": hidden, "intermediate_size": ffn,
@@ -128,6 +133,8 @@ def config(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied, li
         types = ["linear_attention" if is_linear(i, linear) else "full_attention" for i in range(layers)]
         result.update(zip(keys, linear), model_type="qwen3_5_text", layer_types=types, linear_conv_kernel_dim=4,
                       partial_rotary_factor=0.25, rope_theta=10000000.0, max_position_embeddings=262144)
+    if experts is not None:
+        result.update(zip(("num_experts", "num_experts_per_tok", "moe_intermediate_size"), experts), norm_topk_prob=True)
     return result
 
 

@@ -41,6 +41,10 @@ SublayerChain qwen::divide(mlir::func::FuncOp forward) {
   // Values that depend on the embedding and have readers left.
   llvm::SmallSetVector<mlir::Value, 8> alive;
   llvm::DenseMap<mlir::Value, int64_t> readers;
+  if (auto experts = forward.getOps<ExpertsUpOp>(); !experts.empty())
+    throw Error(part::subject(pathOf(**experts.begin())) +
+                " has experts, which cannot be calibrated; compile without "
+                "--calibrate, --awq, --quantizer gptq and --prune METHOD");
   const auto define = [&](mlir::Value value) {
     readers[value] = llvm::range_size(value.getUses());
     if (!value.use_empty())

@@ -41,15 +41,18 @@ formsOf(const std::vector<const WeightSources::Entry *> &entries) {
 
 /// The image of a module at stage "packed" or later.
 static FormatSize sizeOf(mlir::ModuleOp module, WeightFormat format,
-                         bool isTied) {
+                         const ModelConfig &model) {
   FormatSize size = {format, 0, 0};
+  const ExpertsShape *experts = model.experts();
   for (PackedOp packed : module.getOps<PackedOp>()) {
     const auto bytes = static_cast<uint64_t>(packed.getByteSize());
-    size.bytes =
-        std::max(size.bytes, static_cast<uint64_t>(packed.getOffset()) + bytes);
+    size.bytes = std::max(size.bytes, static_cast<uint64_t>(packed.getEnd()));
     const auto name =
         llvm::cast<mlir::FlatSymbolRefAttr>(packed.getSegments()[0]).getValue();
-    if (isTied || name != "model.embed_tokens.weight")
+    if (packed.getExperts())
+      size.tokenBytes += static_cast<uint64_t>(packed.getMatrixBytes()) *
+                         static_cast<uint64_t>(experts->active);
+    else if (model.tied || name != "model.embed_tokens.weight")
       size.tokenBytes += bytes;
   }
   return size;
@@ -74,12 +77,10 @@ CheckpointFacts qwen::inspectCheckpoint(const std::filesystem::path &checkpoint,
     facts.parameters += entry->source->shape().values();
   facts.forms = formsOf(entries);
   for (WeightFormat format : kWeightFormats)
-    facts.formats.push_back(
-        sizeOf(*compile.packed(format), format, model.tied));
+    facts.formats.push_back(sizeOf(*compile.packed(format), format, model));
   compile.rotate();
   const std::vector<TargetCode> codes = compile.run(Stage::Calls);
-  const FormatSize own =
-      sizeOf(*codes.front().module, kDefaultWeights, model.tied);
+  const FormatSize own = sizeOf(*codes.front().module, kDefaultWeights, model);
   ArtifactSummary written;
   written.weightBytes = own.bytes;
   facts.compiled = summarize(imported, codes, written);

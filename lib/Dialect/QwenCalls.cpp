@@ -76,7 +76,7 @@ public:
   /// The call of `Quantized` if `value` is int8, else that of `Floats`.
   template <typename Quantized, typename Floats>
   DriverCall callFor(Value value, const typename Floats::Arguments &arguments) {
-    if (isQuantizedActivations(value.getType()))
+    if (isInBlocks(value.getType()))
       return call<Quantized>(arguments);
     return call<Floats>(arguments);
   }
@@ -448,6 +448,86 @@ DriverCall DeltaRuleOp::getDriverCall(const CallFacts &facts) {
 //===----------------------------------------------------------------------===//
 // Experts
 //===----------------------------------------------------------------------===//
+
+/// The rows of `value`, which may be absent.
+static Rows optionalRows(Value value) {
+  return value ? rowsOf(value) : Rows{ArenaOffset(-1), Stride(0)};
+}
+
+DriverCall RouteOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  return of.call<fixed::Route>({.logits = rowsOf(getLogits()),
+                                .shared = optionalRows(getShared()),
+                                .weights = rowsOf(getWeights()),
+                                .ids = rowsOf(getIds()).at,
+                                .order = rowsOf(getOrder()).at,
+                                .first = rowsOf(getFirst()).at,
+                                .normalized = Flag(getNormalized()),
+                                .op = of.id()},
+                               {.experts = Experts(widthOf(getLogits())),
+                                .chosen = Experts(widthOf(getIds()))});
+}
+
+/// What an instance fixes of the products of `op`, which give `width` values.
+/// `activations` are those of choices.
+template <typename Fixed, typename ExpertsOp>
+static Fixed expertsFixed(ExpertsOp op, const CallFacts &facts,
+                          Value activations, int64_t width, int64_t scratch) {
+  const Value input = op.getInput();
+  const KernelInfo &kernel = *cast<KernelAttr>((*op.getKernels())[0]).getInfo();
+  return {.experts = Experts(widthOf(op.getFirst()) - 1),
+          .chosen = Experts(choicesOfToken(activations)),
+          .k = lengthOf(input),
+          .width = Length(width),
+          .stride =
+              facts.strideOf(cast<FlatSymbolRefAttr>((*op.getPacked())[0])),
+          .panelBytes =
+              Bytes(panelBytes(*weightFormat(kernel.format), widthOf(input))),
+          .scratch = Length(scratch)};
+}
+
+DriverCall ExpertsUpOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const ExpertsUpArguments arguments = {.in = blockRowsOf(getInput()),
+                                        .order = rowsOf(getOrder()).at,
+                                        .first = rowsOf(getFirst()).at,
+                                        .weight = of.part(0),
+                                        .out = blockRowsOf(getResult()),
+                                        .op = of.id()};
+  const auto constants = [&]<typename Fixed>(Fixed) {
+    return expertsFixed<Fixed>(
+        *this, facts, getResult(), widthOf(getResult()),
+        expertsUpScratch(widthOf(getInput()),
+                         isInBlocks(getInput().getType())));
+  };
+  if (isInBlocks(getInput().getType()))
+    return of.call(arguments, constants(fixed::ExpertsUpQ8()));
+  return of.call(arguments, constants(fixed::ExpertsUpF32()));
+}
+
+DriverCall ExpertsDownOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const auto addend = [&](size_t i) {
+    return optionalRows(i < getAddends().size() ? getAddends()[i] : Value());
+  };
+  const ExpertsDownArguments arguments = {.in = blockRowsOf(getInput()),
+                                          .weights = rowsOf(getWeights()),
+                                          .order = rowsOf(getOrder()).at,
+                                          .first = rowsOf(getFirst()).at,
+                                          .weight = of.part(0),
+                                          .addend = addend(0),
+                                          .isScaled = Flag(hasSharedExpert()),
+                                          .last = addend(1),
+                                          .out = rowsOf(getResult()),
+                                          .op = of.id()};
+  const auto constants = [&]<typename Fixed>(Fixed) {
+    return expertsFixed<Fixed>(*this, facts, getInput(), widthOf(getResult()),
+                               kExpertValues);
+  };
+  if (isInBlocks(getInput().getType()))
+    return of.call(arguments, constants(fixed::ExpertsDownQ8()));
+  return of.call(arguments, constants(fixed::ExpertsDownF32()));
+}
 
 DriverCall CountOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);

@@ -62,6 +62,34 @@ bool qwen::isQuantizedActivations(Type type) {
          isa_and_nonnull<BlocksAttr>(tensor.getEncoding());
 }
 
+bool qwen::isChoiceIntegers(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return hasTokens(tensor) && tensor.getElementType().isInteger(32) &&
+         !tensor.getEncoding();
+}
+
+bool qwen::isInBlocks(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && isa_and_nonnull<BlocksAttr>(tensor.getEncoding());
+}
+
+bool qwen::isExpertActivations(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  if (!tensor || tensor.getRank() != 3 || !tensor.isDynamicDim(0) ||
+      tensor.getDimSize(1) < 1 || tensor.getDimSize(1) > kMaxExperts ||
+      tensor.getDimSize(2) < 1 || tensor.getDimSize(2) > kMaxDimension)
+    return false;
+  return isInBlocks(type)
+             ? tensor.getElementType().isSignlessInteger(8)
+             : tensor.getElementType().isF32() && !tensor.getEncoding();
+}
+
+int64_t qwen::choicesOfToken(Value value) {
+  return isExpertActivations(value.getType())
+             ? cast<RankedTensorType>(value.getType()).getDimSize(1)
+             : 1;
+}
+
 //===----------------------------------------------------------------------===//
 // Attributes
 //===----------------------------------------------------------------------===//

@@ -51,13 +51,16 @@ static KernelUse calledInBlocks(KernelOp kind, Value values,
   return use;
 }
 
-/// The kernels of a product with `input`.
-static SmallVector<KernelUse> productUses(Value input, ValueRange results) {
-  const KernelOp kind = isQuantizedActivations(input.getType())
-                            ? KernelOp::LinearQ8
-                            : KernelOp::LinearF32;
-  const int64_t macs = widthOf(input) * llvm::sum_of(widthsOf(results));
+/// The kernels of products with `input`, with `macs` multiplications for each
+/// token.
+static SmallVector<KernelUse> productUses(Value input, int64_t macs) {
+  const KernelOp kind =
+      isInBlocks(input.getType()) ? KernelOp::LinearQ8 : KernelOp::LinearF32;
   return {{.kind = kind, .calls = {{.macs = macs}}}, {kind, /*gemm=*/true}};
+}
+
+static SmallVector<KernelUse> productUses(Value input, ValueRange results) {
+  return productUses(input, widthOf(input) * llvm::sum_of(widthsOf(results)));
 }
 
 //===----------------------------------------------------------------------===//
@@ -379,6 +382,65 @@ void DeltaRuleOp::getEffects(
   addCacheEffects(*this, effects);
 }
 
+//===----------------------------------------------------------------------===//
+// Experts
+//===----------------------------------------------------------------------===//
+
+/// The matrices of all experts of `choice`, one after another in each of
+/// `segments`. `activations` are those of choices, and an expert has `outputs`.
+static WeightUse expertsUse(ArrayAttr segments, Value choice, Value activations,
+                            int64_t outputs, int64_t k) {
+  const int64_t experts = widthOf(choice) - 1;
+  return {segments, WeightRole::Matrix,
+          SmallVector<int64_t>(segments.size(), experts * outputs), k,
+          ExpertsUse{experts, choicesOfToken(activations), choice}};
+}
+
+SmallVector<KernelUse> RouteOp::getKernelUses() {
+  SmallVector<KernelUse> uses = {{.kind = KernelOp::ChooseExperts,
+                                  .calls = {{.length = widthOf(getLogits()),
+                                             .chosen = widthOf(getIds()),
+                                             .calls = 1}}}};
+  if (getShared())
+    uses.push_back(called(KernelOp::Sigmoid, 1));
+  return uses;
+}
+
+SmallVector<KernelUse> ExpertsUpOp::getKernelUses() {
+  const int64_t choices = choicesOfToken(getResult());
+  SmallVector<KernelUse> uses = productUses(
+      getInput(), choices * 2 * widthOf(getInput()) * widthOf(getResult()));
+  KernelUse activation =
+      calledInBlocks(isInBlocks(getResult().getType()) ? KernelOp::SwiGluQ8
+                                                       : KernelOp::SwiGluF32,
+                     getResult());
+  for (KernelCalls &calls : activation.calls)
+    calls.calls *= choices;
+  uses.push_back(activation);
+  return uses;
+}
+
+SmallVector<WeightUse> ExpertsUpOp::getWeightUses() {
+  const Attribute segments[] = {getGateAttr(), getUpAttr()};
+  return {expertsUse(ArrayAttr::get(getContext(), segments), getFirst(),
+                     getResult(), widthOf(getResult()), widthOf(getInput()))};
+}
+
+SmallVector<KernelUse> ExpertsDownOp::getKernelUses() {
+  const int64_t choices = choicesOfToken(getInput());
+  const int64_t width = widthOf(getResult());
+  SmallVector<KernelUse> uses =
+      productUses(getInput(), choices * widthOf(getInput()) * width);
+  uses.push_back(called(KernelOp::AddScaled, width,
+                        choices + static_cast<int64_t>(getAddends().size())));
+  return uses;
+}
+
+SmallVector<WeightUse> ExpertsDownOp::getWeightUses() {
+  return {expertsUse(only(getDownAttr()), getFirst(), getInput(),
+                     widthOf(getResult()), widthOf(getInput()))};
+}
+
 /// The driver counts without a kernel.
 SmallVector<KernelUse> CountOp::getKernelUses() { return {}; }
 
@@ -436,7 +498,7 @@ static LogicalResult verifyBuffer(ForwardOp op, BufferAttr buffer,
   if (buffer.getStride() < width)
     return op->emitOpError() << "stride is " << buffer.getStride() << " when "
                              << width << " or more is needed";
-  const bool quantized = isQuantizedActivations(result.getType());
+  const bool quantized = isInBlocks(result.getType());
   if (quantized != (buffer.getScales() >= 0) ||
       quantized != (buffer.getSums() >= 0))
     return op->emitOpError()

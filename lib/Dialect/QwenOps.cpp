@@ -199,12 +199,16 @@ LogicalResult HadamardOp::verify() {
   return verifyMultiple(*this, "width", widthOf(getInput()), kGroup);
 }
 
+Type QuantizeOp::typeOf(Type type) {
+  MLIRContext *context = type.getContext();
+  return RankedTensorType::get(cast<RankedTensorType>(type).getShape(),
+                               IntegerType::get(context, 8),
+                               BlocksAttr::get(context, kActivationBlock));
+}
+
 void QuantizeOp::build(OpBuilder &builder, OperationState &state, Value input) {
-  auto type = cast<RankedTensorType>(input.getType());
-  auto blocks = RankedTensorType::get(
-      type.getShape(), builder.getI8Type(),
-      BlocksAttr::get(builder.getContext(), kActivationBlock));
-  build(builder, state, blocks, input, /*packed=*/nullptr, /*kernels=*/nullptr,
+  build(builder, state, typeOf(input.getType()), input, /*packed=*/nullptr,
+        /*kernels=*/nullptr,
         /*plan=*/nullptr);
 }
 
@@ -354,4 +358,87 @@ LogicalResult DeltaRuleOp::verify() {
                  succeeded(verifyMultiple(*this, "width of q and k", keys,
                                           2 * kGroup * keyHeads)) &&
                  succeeded(verifyLayer(*this, getLayer())));
+}
+
+//===----------------------------------------------------------------------===//
+// Experts
+//===----------------------------------------------------------------------===//
+
+/// Checks that `what`, choices of experts, has `needed` for each token.
+static LogicalResult verifyChosen(Operation *op, StringRef what, int64_t chosen,
+                                  int64_t needed) {
+  if (chosen == needed)
+    return success();
+  return op->emitOpError() << what << " has " << chosen
+                           << " experts of a token when " << needed
+                           << " is needed";
+}
+
+LogicalResult RouteOp::verify() {
+  const int64_t experts = widthOf(getLogits()), chosen = widthOf(getIds());
+  if (experts > kMaxExperts)
+    return emitOpError() << "chooses of " << experts << " experts when up to "
+                         << kMaxExperts << " is supported";
+  if (chosen > experts)
+    return emitOpError() << "chooses " << chosen << " experts when 1 to "
+                         << experts << " is needed";
+  if (getShared() && failed(verifyWidth(*this, "logit of the shared expert",
+                                        widthOf(getShared()), 1)))
+    return failure();
+  return success(
+      succeeded(verifyWidth(*this, "weights", widthOf(getWeights()),
+                            chosen + (getShared() ? 1 : 0))) &&
+      succeeded(verifyWidth(*this, "first", widthOf(getFirst()), experts + 1)));
+}
+
+/// Checks the choices that products of experts read, and their widths.
+template <typename ExpertsOp>
+static LogicalResult verifyExperts(ExpertsOp op, Value activations, int64_t k,
+                                   int64_t outputs) {
+  const int64_t experts = widthOf(op.getFirst()) - 1;
+  if (experts < 1 || experts > kMaxExperts)
+    return op.emitOpError() << "has " << experts << " experts when 1 to "
+                            << kMaxExperts << " is needed";
+  if (choicesOfToken(activations) > experts)
+    return op.emitOpError()
+           << "has " << choicesOfToken(activations)
+           << " experts of a token when 1 to " << experts << " is needed";
+  // Experts have outputs one after another, in one dimension.
+  if (outputs > kMaxDimension / experts)
+    return op.emitOpError()
+           << "has " << outputs << " outputs of " << experts << " experts when "
+           << kMaxDimension << " is the most of all";
+  return success(
+      succeeded(verifyChosen(op, "order", widthOf(op.getOrder()),
+                             choicesOfToken(activations))) &&
+      succeeded(verifyMultiple(op, "K", k, kGroup)) &&
+      succeeded(verifyMultiple(op, "width of the result", outputs, kGroup)));
+}
+
+LogicalResult ExpertsUpOp::verify() {
+  return verifyExperts(*this, getResult(), widthOf(getInput()),
+                       widthOf(getResult()));
+}
+
+bool ExpertsDownOp::hasSharedExpert() {
+  return widthOf(getWeights()) > choicesOfToken(getInput());
+}
+
+LogicalResult ExpertsDownOp::verify() {
+  const int64_t weights =
+      choicesOfToken(getInput()) + (hasSharedExpert() ? 1 : 0);
+  if (failed(verifyExperts(*this, getInput(), widthOf(getInput()),
+                           widthOf(getResult()))) ||
+      failed(verifyWidth(*this, "weights", widthOf(getWeights()), weights)))
+    return failure();
+  if (hasSharedExpert() && getAddends().empty())
+    return emitOpError() << "has a weight of a shared expert, but no addend";
+  if (getAddends().size() > kMaxAddends)
+    return emitOpError() << "has " << getAddends().size() << " addends when "
+                         << kMaxAddends << " is the most";
+  for (Value addend : getAddends())
+    if (failed(verifyWidth(*this, "addend", widthOf(addend),
+                           widthOf(getResult()))))
+      return failure();
+  return success();
 }

@@ -229,6 +229,27 @@ WeightSourcePtr OnesAttr::open(RankedTensorType type,
 // Parts of the image
 //===----------------------------------------------------------------------===//
 
+/// Checks the number of matrices and their distance.
+static LogicalResult verifyExperts(PackedOp op) {
+  if (!op.getLayout() || !op.getExperts() || !op.getStride())
+    return op.emitOpError() << "has experts or stride when a matrix with a "
+                               "layout needs both";
+  const auto experts = static_cast<int64_t>(*op.getExperts());
+  const int64_t outputs = cast<ShapedType>(op.getType()).getDimSize(0);
+  if (experts < 1 || experts > kMaxExperts ||
+      outputs % (experts * kPanelOutputs) != 0)
+    return op.emitOpError() << "has " << outputs << " outputs of " << experts
+                            << " experts when whole panels of 1 to "
+                            << kMaxExperts << " experts are needed";
+  const auto stride = static_cast<int64_t>(*op.getStride());
+  if (stride >= op.getMatrixBytes() && stride < int64_t{1} << 46 &&
+      stride % static_cast<int64_t>(kTensorAlign) == 0)
+    return success();
+  return op.emitOpError() << "stride is " << stride << " when a multiple of "
+                          << kTensorAlign << " from " << op.getMatrixBytes()
+                          << " on is needed";
+}
+
 LogicalResult PackedOp::verify() {
   auto type = cast<RankedTensorType>(getType());
   const int64_t rank = getLayout() ? 2 : 1;
@@ -244,7 +265,7 @@ LogicalResult PackedOp::verify() {
   if (offset < 0 || offset % static_cast<int64_t>(kTensorAlign) != 0)
     return emitOpError() << "offset is " << offset << " when a multiple of "
                          << kTensorAlign << " is needed";
-  return success();
+  return getExperts() || getStride() ? verifyExperts(*this) : success();
 }
 
 LogicalResult PackedOp::verifySymbolUses(SymbolTableCollection &symbols) {
@@ -262,6 +283,12 @@ LogicalResult PackedOp::verifySymbolUses(SymbolTableCollection &symbols) {
                            << " in a part that is " << type;
     if (!weight.getFormat())
       return emitOpError() << "segment " << symbol << " has no format";
+    if (segment.getDimSize(0) % (getMatrices() * kPanelOutputs) != 0 &&
+        getExperts())
+      return emitOpError() << "segment " << symbol << " has "
+                           << segment.getDimSize(0) << " outputs of "
+                           << getMatrices()
+                           << " experts when whole panels are needed";
     if (weight.getFormat()->getValue() != needed)
       return emitOpError() << "segment " << symbol << " is "
                            << weightFormatName(weight.getFormat()->getValue())
@@ -281,4 +308,14 @@ int64_t PackedOp::getByteSize() {
     return alignTo(type.getNumElements(), kPanelOutputs) * 4;
   return packedBytes(getLayout()->getFormat(), type.getDimSize(0),
                      type.getDimSize(1));
+}
+
+int64_t PackedOp::getMatrices() {
+  return static_cast<int64_t>(getExperts().value_or(1));
+}
+
+int64_t PackedOp::getEnd() {
+  return static_cast<int64_t>(getOffset()) +
+         (getMatrices() - 1) * static_cast<int64_t>(getStride().value_or(0)) +
+         getMatrixBytes();
 }

@@ -30,17 +30,33 @@ static void fuseBias(AddBiasOp op) {
   op.erase();
 }
 
+/// Whether `value` is there before `op`.
+static bool isBefore(Value value, Operation *op) {
+  Operation *source = value.getDefiningOp();
+  return !source ||
+         (source->getBlock() == op->getBlock() && source->isBeforeInBlock(op));
+}
+
 /// Makes `residual` the residual of the linear behind `product`, if it is there
 /// before the linear.
 static bool fuseResidual(AddOp op, Value product, Value residual) {
   LinearOp linear = takesEpilogue(product);
-  if (!linear)
+  if (!linear || !isBefore(residual, linear))
     return false;
-  if (Operation *source = residual.getDefiningOp())
-    if (source->getBlock() != linear->getBlock() ||
-        !source->isBeforeInBlock(linear))
-      return false;
   linear.getResidualMutable().assign(residual);
+  op.replaceAllUsesWith(product);
+  op.erase();
+  return true;
+}
+
+/// Makes `other` an addend of the experts that compute `product`, if it is
+/// there before them.
+static bool fuseAddend(AddOp op, Value product, Value other) {
+  auto experts = product.getDefiningOp<ExpertsDownOp>();
+  if (!experts || !product.hasOneUse() ||
+      experts.getAddends().size() == kMaxAddends || !isBefore(other, experts))
+    return false;
+  experts.getAddendsMutable().append(other);
   op.replaceAllUsesWith(product);
   op.erase();
   return true;
@@ -52,8 +68,9 @@ struct FuseEpilogues final : qwen::impl::FuseEpiloguesBase<FuseEpilogues> {
     getOperation().walk(fuseBias);
     getOperation().walk([](AddOp op) {
       // Which side is the product does not matter to the sum.
-      if (!fuseResidual(op, op.getRhs(), op.getLhs()))
-        fuseResidual(op, op.getLhs(), op.getRhs());
+      const Value left = op.getLhs(), right = op.getRhs();
+      (void)(fuseResidual(op, right, left) || fuseResidual(op, left, right) ||
+             fuseAddend(op, right, left) || fuseAddend(op, left, right));
     });
   }
 };

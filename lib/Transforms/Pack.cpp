@@ -77,6 +77,25 @@ public:
 
   /// The part that holds the weights of `use`, which `op` reads.
   FailureOr<FlatSymbolRefAttr> part(ForwardOp op, const WeightUse &use) {
+    const FailureOr<LayoutAttr> layout = layoutOf(op, use);
+    if (failed(layout))
+      return failure();
+    const auto found = parts.find({use.segments, *layout});
+    if (found != parts.end())
+      return found->second;
+    if (use.experts) {
+      if (failed(placeExperts(use.experts->choice)))
+        return failure();
+    } else {
+      PackedOp packed = create(op, use, *layout);
+      packed.setOffset(reserve(packed.getByteSize()));
+    }
+    return parts.lookup({use.segments, *layout});
+  }
+
+private:
+  /// The layout of a matrix; none of a vector.
+  FailureOr<LayoutAttr> layoutOf(ForwardOp op, const WeightUse &use) {
     FormatAttr format;
     for (auto segment : use.segments.getAsRange<FlatSymbolRefAttr>()) {
       const std::optional<FormatAttr> found =
@@ -96,25 +115,55 @@ public:
       }
       format = *found;
     }
-    return pack(op, use.segments,
-                use.role == WeightRole::Vector
-                    ? LayoutAttr()
-                    : LayoutAttr::get(context, format.getValue()));
+    return use.role == WeightRole::Vector
+               ? LayoutAttr()
+               : LayoutAttr::get(context, format.getValue());
   }
 
-private:
   int64_t reserve(int64_t size) {
     const int64_t offset = bytes;
     bytes = alignTo(bytes + size, static_cast<int64_t>(kTensorAlign));
     return offset;
   }
 
-  FlatSymbolRefAttr pack(Operation *op, ArrayAttr segments, LayoutAttr layout) {
-    FlatSymbolRefAttr &part = parts[{segments, layout}];
-    if (part)
-      return part;
+  /// Places the parts of all ops that read the experts of `choice`, expert by
+  /// expert: what a token reads of one is a range of the image.
+  LogicalResult placeExperts(Value choice) {
+    SmallVector<PackedOp> placed;
+    int64_t experts = 0, stride = 0;
+    for (Operation &user : *choice.getParentBlock()) {
+      auto op = dyn_cast<ForwardOp>(user);
+      if (!op || !llvm::is_contained(op->getOperands(), choice))
+        continue;
+      for (const WeightUse &use : op.getWeightUses()) {
+        if (!use.experts || use.experts->choice != choice)
+          continue;
+        const FailureOr<LayoutAttr> layout = layoutOf(op, use);
+        if (failed(layout))
+          return failure();
+        if (parts.contains({use.segments, *layout}))
+          continue;
+        experts = use.experts->count;
+        placed.push_back(create(op, use, *layout));
+        placed.back().setExperts(experts);
+        // From the first matrix of an expert; below, from the image's begin.
+        placed.back().setOffset(stride);
+        stride = alignTo(stride + placed.back().getMatrixBytes(),
+                         static_cast<int64_t>(kTensorAlign));
+      }
+    }
+    const int64_t first = reserve(experts * stride);
+    for (PackedOp packed : placed) {
+      packed.setOffset(first + static_cast<int64_t>(packed.getOffset()));
+      packed.setStride(stride);
+    }
+    return success();
+  }
+
+  /// A part without a place.
+  PackedOp create(Operation *op, const WeightUse &use, LayoutAttr layout) {
     SmallVector<FlatSymbolRefAttr> names(
-        segments.getAsRange<FlatSymbolRefAttr>());
+        use.segments.getAsRange<FlatSymbolRefAttr>());
     SmallVector<int64_t> shape;
     for (FlatSymbolRefAttr name : names) {
       auto type =
@@ -126,13 +175,13 @@ private:
     }
     auto packed = PackedOp::create(
         builder, op->getLoc(), builder.getStringAttr(packedName(names)),
-        segments,
+        use.segments,
         TypeAttr::get(RankedTensorType::get(shape, builder.getF32Type())),
-        layout, builder.getI64IntegerAttr(0));
-    packed.setOffset(reserve(packed.getByteSize()));
+        layout, builder.getI64IntegerAttr(0), IntegerAttr(), IntegerAttr());
     // Makes the name unique. The op is in its place already.
-    part = FlatSymbolRefAttr::get(symbols.insert(packed));
-    return part;
+    parts[{use.segments, layout}] =
+        FlatSymbolRefAttr::get(symbols.insert(packed));
+    return packed;
   }
 
   MLIRContext *context;

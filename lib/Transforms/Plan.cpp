@@ -335,9 +335,10 @@ int64_t Planner::layOutApart(ForwardOp op) {
     return offset;
   };
   for (Value value : op->getResults()) {
-    const int64_t tokens = isIntegers(value.getType()) ? 1 : tokensOf(op);
+    const int64_t tokens =
+        isIntegers(value.getType()) ? 1 : tokensOf(op) * choicesOfToken(value);
     int64_t stride = widthOf(value), offset, scales = -1, sums = -1;
-    if (isQuantizedActivations(value.getType())) {
+    if (isInBlocks(value.getType())) {
       offset = reserve(tokens * stride);
       scales = reserve(tokens * ceilDiv(stride, kActivationBlock) * 4);
       sums = reserve(tokens * (stride / kGroup) * 4);

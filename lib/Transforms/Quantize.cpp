@@ -34,6 +34,8 @@ struct Quantize final : qwen::impl::QuantizeBase<Quantize> {
     if (failed(setFormats()))
       return signalPassFailure();
     const SymbolTable symbols(module);
+    if (failed(checkExperts(symbols)))
+      return signalPassFailure();
     const auto quantize = [&](OpOperand &input, FlatSymbolRefAttr weight) {
       auto matrix = symbols.lookup<WeightOp>(weight.getValue());
       if (matrix && isQuantized(matrix.getFormat()->getValue()))
@@ -45,6 +47,10 @@ struct Quantize final : qwen::impl::QuantizeBase<Quantize> {
                  cast<FlatSymbolRefAttr>(linear.getWeights()[0]));
       else if (auto head = dyn_cast<LmHeadOp>(op))
         quantize(head.getInputMutable(), head.getWeightAttr());
+      else if (auto up = dyn_cast<ExpertsUpOp>(op))
+        quantize(up.getInputMutable(), up.getGateAttr());
+      else if (auto down = dyn_cast<ExpertsDownOp>(op))
+        quantize(down.getInputMutable(), down.getDownAttr());
     });
   }
 
@@ -106,11 +112,35 @@ private:
     return success();
   }
 
+  /// A product of experts reads gate and up together.
+  LogicalResult checkExperts(const SymbolTable &symbols) {
+    const WalkResult result = getOperation().walk([&](ExpertsUpOp op) {
+      const auto formatOf = [&](StringRef name) {
+        return symbols.lookup<WeightOp>(name).getFormat()->getValue();
+      };
+      const WeightFormat gate = formatOf(op.getGate()),
+                         up = formatOf(op.getUp());
+      if (gate == up)
+        return WalkResult::advance();
+      op.emitOpError() << "reads " << op.getGateAttr() << " in "
+                       << weightFormatName(gate) << " and " << op.getUpAttr()
+                       << " in " << weightFormatName(up)
+                       << " when gate and up of experts need one format";
+      return WalkResult::interrupt();
+    });
+    return failure(result.wasInterrupted());
+  }
+
   /// `activations` in blocks; quantized once for all users, right behind their
   /// source.
   Value quantized(Value activations) {
-    if (isQuantizedActivations(activations.getType()))
+    if (isInBlocks(activations.getType()))
       return activations;
+    // Experts quantize their own rows.
+    if (isExpertActivations(activations.getType())) {
+      activations.setType(QuantizeOp::typeOf(activations.getType()));
+      return activations;
+    }
     Value &value = quantizedValues[activations];
     if (!value) {
       OpBuilder builder(&getContext());

@@ -93,6 +93,13 @@ LogicalResult Rotation::fold(Operation *op, FlatSymbolRefAttr weight,
 LogicalResult Rotation::foldOutputs(Operation *op, Value product,
                                     int64_t size) {
   const auto isOnly = [](Value value) { return value.hasOneUse(); };
+  if (auto experts = product.getDefiningOp<ExpertsDownOp>();
+      experts && isOnly(product)) {
+    for (Value addend : experts.getAddends())
+      if (failed(foldOutputs(op, addend, size)))
+        return failure();
+    return fold(experts, experts.getDownAttr(), {.outputs = size});
+  }
   auto bias = product.getDefiningOp<AddBiasOp>();
   const Value before = bias ? bias.getInput() : product;
   auto linear = before.getDefiningOp<LinearOp>();
@@ -117,12 +124,17 @@ LogicalResult Rotation::addStream(AddOp op) {
 LogicalResult Rotation::addNorm(RmsNormOp op) {
   const int64_t width = widthOf(op.getInput());
   for (Operation *user : op.getResult().getUsers()) {
+    SmallVector<Attribute> weights;
     auto linear = dyn_cast<LinearOp>(user);
-    if (!linear || linear.getResidual())
+    if (linear && !linear.getResidual())
+      llvm::append_range(weights, linear.getWeights());
+    else if (auto experts = dyn_cast<ExpertsUpOp>(user))
+      weights = {experts.getGateAttr(), experts.getUpAttr()};
+    else
       return op.emitOpError() << "is read by '" << user->getName()
                               << "' when only a product, before fusion, can";
-    for (auto weight : linear.getWeights().getAsRange<FlatSymbolRefAttr>())
-      if (failed(fold(linear, weight,
+    for (Attribute weight : weights)
+      if (failed(fold(user, cast<FlatSymbolRefAttr>(weight),
                       {.columns = Columns{width, op.getWeightAttr()}})))
         return failure();
   }

@@ -253,7 +253,7 @@ LogicalResult PlanVerifier::addRegions(ForwardOp op) {
   }
   for (auto [buffer, result] : llvm::zip_equal(buffers, op->getResults())) {
     const int64_t columns = widthOf(result);
-    const bool quantized = isQuantizedActivations(result.getType());
+    const bool quantized = isInBlocks(result.getType());
     if (failed(addRegion(result, buffer.getOffset(), buffer.getStride(),
                          quantized ? 1 : 4)))
       return failure();
@@ -286,11 +286,11 @@ LogicalResult PlanVerifier::addRegion(Value value, int64_t offset,
                          : writer && isOverWantedTokens(writer)
                              ? input.maxRows
                              : input.maxTokens;
+  const auto rows = static_cast<uint64_t>(tokens * choicesOfToken(value));
   const auto begin = static_cast<uint64_t>(offset);
   // Sums and products from a file: a region too large ends past any arena.
-  const uint64_t bytes =
-      llvm::SaturatingMultiply(static_cast<uint64_t>(stride),
-                               static_cast<uint64_t>(tokens) * elementBytes);
+  const uint64_t bytes = llvm::SaturatingMultiply(static_cast<uint64_t>(stride),
+                                                  rows * elementBytes);
   const uint64_t end = llvm::SaturatingAdd(begin, bytes);
   if (begin % kTensorAlign != 0)
     return emitError(value)

@@ -19,8 +19,9 @@ std::string qwen::shapeText(std::span<const int64_t> sizes) {
   return text + "]";
 }
 
-Error qwen::refusal(const WeightSource &source, numerics::EncodeStatus status) {
-  return Error(source.name() + " " +
+Error qwen::refusal(const WeightSource &source, numerics::EncodeStatus status,
+                    int64_t output) {
+  return Error(source.nameOf(output) + " " +
                part::found(std::string(numerics::encodeStatusMessage(status))) +
                (status == numerics::EncodeStatus::NotFinite
                     ? ""

@@ -63,6 +63,12 @@ static ModelInfo parseModel(const JsonValue &value) {
       yarn->at(fact.key).read(fact, *model.yarn);
     model.ropeScale = yarn->at("scale").number(1e-6, 1e6);
   }
+  if (const auto experts = value.find("experts")) {
+    model.experts.emplace();
+    for (const Fact<ExpertsShape> &fact : kExpertsFacts)
+      experts->at(fact.key).read(fact, *model.experts);
+    experts->at("active").integer(1, model.experts->count);
+  }
   return model;
 }
 
@@ -162,6 +168,14 @@ static TensorInfo parseTensor(const JsonValue &value, uint64_t weightBytes) {
     tensor.segments.push_back(
         {nameOf(segment.at("name")),
          segment.at("outputs").integer(1, kMaxDimension)});
+  if (const auto experts = value.find("experts")) {
+    tensor.experts = experts->integer(1, kMaxExperts);
+    const auto size = static_cast<int64_t>(tensor.bytes) / tensor.experts;
+    tensor.stride = static_cast<uint64_t>(value.at("stride").integer(
+        size, tensor.experts == 1
+                  ? kMaxBytes
+                  : (most - offset - size) / (tensor.experts - 1)));
+  }
   return tensor;
 }
 

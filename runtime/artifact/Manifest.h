@@ -15,7 +15,9 @@
 //       "max_context": 1024,
 //       "output": "scores", "labels": ["yes", "no"], "pooling": "rank",
 //       "yarn": {"factor": 4.0, "positions": 32768, "fast": 32.0, "slow": 1.0,
-//                "scale": 1.1386294}
+//                "scale": 1.1386294},
+//       "experts": {"count": 128, "active": 8, "width": 768, "shared_width": 0,
+//                   "normalized": true}
 //     },
 //     "targets": [{"name": "znver4", "arch": "x86-64",
 //                  "features": ["avx2", ...], "kernels": ["...", ...]}],
@@ -37,7 +39,8 @@
 //     }],
 //     "tensors": [{"name": "...", "shape": [512, 256], "format": "q4_0",
 //                  "offset": 0, "bytes": 73728,
-//                  "segments": [{"name": "...", "outputs": 256}, ...]}],
+//                  "segments": [{"name": "...", "outputs": 256}, ...],
+//                  "experts": 128, "stride": 2654208}],
 //     "generation": {"do_sample": true, "temperature": 0.8, "top_k": 40,
 //                    "top_p": 0.95, "min_p": 0.0, "repetition_penalty": 1.05,
 //                    "bos_token_id": 4093, "eos_token_id": [4095, 4093]},
@@ -48,8 +51,9 @@
 // All keys are required, except: keys of "work" other than "kind" (0, false
 // or none), keys of "calls" (0), "step_back" of "limits" (0), "output"
 // ("logits"), "labels" (only with "scores", which need them), "pooling"
-// ("last"), "yarn" (not scaled), "bos_token_id" and "quantization" (integers of
-// the checkpoint or rounded). There are no other keys.
+// ("last"), "yarn" (not scaled), "experts" (none), "stride" (with "experts" of a
+// tensor only), "bos_token_id" and "quantization" (integers of the checkpoint or
+// rounded). There are no other keys.
 //
 //===----------------------------------------------------------------------===//
 
@@ -91,6 +95,8 @@ struct ModelInfo : ModelShape {
   /// code and the weight image have what follows of it.
   std::optional<numerics::Yarn> yarn;
   double ropeScale = 1;
+  /// Of the layers that have experts.
+  std::optional<ExpertsShape> experts;
 
   /// Floats in a row of logits or scores.
   int64_t outputWidth() const { return output.width(vocabSize); }
@@ -180,6 +186,10 @@ struct TensorInfo {
   uint64_t offset;
   uint64_t bytes;
   std::vector<Segment> segments;
+  /// Matrices of experts, each with its outputs of all segments, and the bytes
+  /// from one to the next; 1 and 0 for other tensors.
+  int64_t experts = 1;
+  uint64_t stride = 0;
 };
 
 struct Manifest {

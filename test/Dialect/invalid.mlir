@@ -781,6 +781,131 @@ func.func @f(%ids: tensor<?xi32>) {
 // -----
 
 //===----------------------------------------------------------------------===//
+// Experts
+//===----------------------------------------------------------------------===//
+
+func.func @f(%l: tensor<?x4xf32>) {
+  // expected-error@+1 {{chooses 5 experts when 1 to 4 is needed}}
+  %w, %ids, %order, %first = qwen.route %l : tensor<?x4xf32> -> tensor<?x5xf32>, tensor<?x5xi32>, tensor<5xi32>
+  return
+}
+
+// -----
+
+func.func @f(%l: tensor<?x1025xf32>) {
+  // expected-error@+1 {{chooses of 1025 experts when up to 1024 is supported}}
+  %w, %ids, %order, %first = qwen.route %l : tensor<?x1025xf32> -> tensor<?x2xf32>, tensor<?x2xi32>, tensor<1026xi32>
+  return
+}
+
+// -----
+
+func.func @f(%l: tensor<?x4xf32>) {
+  // expected-error@+1 {{weights is 3 wide when 2 is needed}}
+  %w, %ids, %order, %first = qwen.route %l : tensor<?x4xf32> -> tensor<?x3xf32>, tensor<?x2xi32>, tensor<5xi32>
+  return
+}
+
+// -----
+
+func.func @f(%l: tensor<?x4xf32>) {
+  // expected-error@+1 {{first is 4 wide when 5 is needed}}
+  %w, %ids, %order, %first = qwen.route %l : tensor<?x4xf32> -> tensor<?x2xf32>, tensor<?x2xi32>, tensor<4xi32>
+  return
+}
+
+// -----
+
+func.func @f(%l: tensor<?x4xf32>, %s: tensor<?x2xf32>) {
+  // expected-error@+1 {{logit of the shared expert is 2 wide when 1 is needed}}
+  %w, %ids, %order, %first = qwen.route %l shared(%s : tensor<?x2xf32>) : tensor<?x4xf32> -> tensor<?x3xf32>, tensor<?x2xi32>, tensor<5xi32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<128x64xf32> from #qwen.source<"m">
+func.func @f(%x: tensor<?x64xf32>, %order: tensor<?x2xi32>, %first: tensor<5xi32>) {
+  // expected-error@+1 {{order has 2 experts of a token when 3 is needed}}
+  %h = qwen.experts_up %x, %order, %first, @w, @w : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x3x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<128x64xf32> from #qwen.source<"m">
+func.func @f(%x: tensor<?x64xf32>, %order: tensor<?x5xi32>, %first: tensor<5xi32>) {
+  // expected-error@+1 {{has 5 experts of a token when 1 to 4 is needed}}
+  %h = qwen.experts_up %x, %order, %first, @w, @w : tensor<?x64xf32>, tensor<?x5xi32>, tensor<5xi32> -> tensor<?x5x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<64x64xf32> from #qwen.source<"m">
+func.func @f(%x: tensor<?x64xf32>, %order: tensor<?x2xi32>, %first: tensor<5xi32>) {
+  // expected-error@+1 {{weight @w is 'tensor<64x64xf32>' when 'tensor<128x64xf32>' is needed}}
+  %h = qwen.experts_up %x, %order, %first, @w, @w : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<64x64xf32> from #qwen.source<"m">
+func.func @f(%x: tensor<?x64xf32>, %order: tensor<?x2xi32>, %first: tensor<5xi32>) {
+  // expected-error@+1 {{width of the result is 16 when a multiple of 32 is needed}}
+  %h = qwen.experts_up %x, %order, %first, @w, @w : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x16xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<256x32xf32> from #qwen.source<"m">
+func.func @f(%h: tensor<?x2x32xf32>, %w: tensor<?x3xf32>, %order: tensor<?x2xi32>, %first: tensor<5xi32>) {
+  // expected-error@+1 {{has a weight of a shared expert, but no addend}}
+  %y = qwen.experts_down %h, %w, %order, %first, @w : tensor<?x2x32xf32>, tensor<?x3xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<256x32xf32> from #qwen.source<"m">
+func.func @f(%h: tensor<?x2x32xf32>, %w: tensor<?x2xf32>, %order: tensor<?x2xi32>, %first: tensor<5xi32>, %x: tensor<?x64xf32>) {
+  // expected-error@+1 {{has 3 addends when 2 is the most}}
+  %y = qwen.experts_down %h, %w, %order, %first, @w plus(%x, %x, %x : tensor<?x64xf32>, tensor<?x64xf32>, tensor<?x64xf32>) : tensor<?x2x32xf32>, tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<256x32xf32> from #qwen.source<"m">
+func.func @f(%h: tensor<?x2x32xf32>, %w: tensor<?x2xf32>, %order: tensor<?x2xi32>, %first: tensor<5xi32>, %x: tensor<?x32xf32>) {
+  // expected-error@+1 {{addend is 32 wide when 64 is needed}}
+  %y = qwen.experts_down %h, %w, %order, %first, @w plus(%x : tensor<?x32xf32>) : tensor<?x2x32xf32>, tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<96x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
+// expected-error@+1 {{has 96 outputs of 4 experts when whole panels of 1 to 1024 experts are needed}}
+qwen.packed @p [@w] : tensor<96x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0 experts 4 stride 4096
+
+// -----
+
+qwen.weight @w : tensor<128x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
+// expected-error@+1 {{stride is 4032 when a multiple of 64 from 4096 on is needed}}
+qwen.packed @p [@w] : tensor<128x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0 experts 4 stride 4032
+
+// -----
+
+qwen.weight @w : tensor<128xf32> from #qwen.source<"m"> as #qwen.format<f32>
+// expected-error@+1 {{has experts or stride when a matrix with a layout needs both}}
+qwen.packed @p [@w] : tensor<128xf32> at 0 experts 4 stride 4096
+
+// -----
+
+//===----------------------------------------------------------------------===//
 // Rotations
 //===----------------------------------------------------------------------===//
 

@@ -26,6 +26,12 @@ module attributes {
   test.plan = #qwen.plan<id = 3, barrier = true>
 } {
 
+// Experts have their outputs one after another.
+// CHECK: qwen.weight @stack.up : tensor<128x64xf32>
+qwen.weight @stack.up : tensor<128x64xf32> from #qwen.source<"experts.up">
+qwen.weight @stack.down : tensor<256x32xf32> from #qwen.source<"experts.down"> as #qwen.format<f32>
+// CHECK: qwen.packed @stack.packed [@stack.down] : tensor<256x32xf32> in <f32, panel = 16, chunk = 1> at 0 experts 4 stride 16384
+qwen.packed @stack.packed [@stack.down] : tensor<256x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0 experts 4 stride 16384
 // CHECK: qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"model.embed"> as <q4_0>
 qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"model.embed"> as #qwen.format<q4_0>
 // CHECK: qwen.weight @norm : tensor<64xf32> from #qwen.source<"m"> as <f32>
@@ -182,6 +188,23 @@ func.func @integers(%ids: tensor<?xi32>) {
   %n = qwen.count %ids : tensor<?xi32> -> tensor<4xi32>
   // CHECK: qwen.count %[[N]] below(%[[N]] : tensor<4xi32>) kernels [] : tensor<4xi32> -> tensor<2xi32>
   %m = qwen.count %n below(%n : tensor<4xi32>) kernels [] : tensor<4xi32> -> tensor<2xi32>
+  return
+}
+
+// CHECK-LABEL: func.func @experts
+func.func @experts(%x: tensor<?x64xf32>, %xq: tensor<?x64xi8, #qwen.blocks<128>>, %l: tensor<?x4xf32>, %s: tensor<?x1xf32>) {
+  // CHECK: %[[W:.*]], %[[IDS:.*]], %[[ORDER:.*]], %[[FIRST:.*]] = qwen.route %{{.*}} normalized kernels [#qwen.kernel<choose_experts_avx2>] : tensor<?x4xf32> -> tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32>
+  %w, %ids, %order, %first = qwen.route %l normalized kernels [#qwen.kernel<choose_experts_avx2>] : tensor<?x4xf32> -> tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32>
+  // CHECK: %[[W3:.*]], %{{.*}}, %{{.*}}, %{{.*}} = qwen.route %{{.*}} shared(%{{.*}} : tensor<?x1xf32>) : tensor<?x4xf32> -> tensor<?x3xf32>, tensor<?x2xi32>, tensor<5xi32>
+  %w3, %ids3, %order3, %first3 = qwen.route %l shared(%s : tensor<?x1xf32>) : tensor<?x4xf32> -> tensor<?x3xf32>, tensor<?x2xi32>, tensor<5xi32>
+  // CHECK: %[[H:.*]] = qwen.experts_up %{{.*}}, %[[ORDER]], %[[FIRST]], @stack.up, @stack.up : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xf32>
+  %h = qwen.experts_up %x, %order, %first, @stack.up, @stack.up : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xf32>
+  // CHECK: %[[Q:.*]] = qwen.experts_up %{{.*}}, %[[ORDER]], %[[FIRST]], @stack.up, @stack.up : tensor<?x64xi8, #qwen.blocks<128>>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xi8, #qwen.blocks<128>>
+  %q = qwen.experts_up %xq, %order, %first, @stack.up, @stack.up : tensor<?x64xi8, #qwen.blocks<128>>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xi8, #qwen.blocks<128>>
+  // CHECK: qwen.experts_down %[[H]], %[[W]], %[[ORDER]], %[[FIRST]], @stack.down : tensor<?x2x32xf32>, tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x64xf32>
+  %y = qwen.experts_down %h, %w, %order, %first, @stack.down : tensor<?x2x32xf32>, tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x64xf32>
+  // CHECK: qwen.experts_down %[[Q]], %[[W3]], %[[ORDER]], %[[FIRST]], @stack.down plus(%{{.*}}, %{{.*}} : tensor<?x64xf32>, tensor<?x64xf32>) : tensor<?x2x32xi8, #qwen.blocks<128>>, tensor<?x3xf32>
+  %z = qwen.experts_down %q, %w3, %order, %first, @stack.down plus(%x, %y : tensor<?x64xf32>, tensor<?x64xf32>) : tensor<?x2x32xi8, #qwen.blocks<128>>, tensor<?x3xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x64xf32>
   return
 }
 

@@ -30,11 +30,12 @@ CHECKPOINTS = {
     "qwen3": ROOT / "test/Inputs/checkpoints/qwen3-tied-bf16",
     "stories": ROOT / "models/stories",
     "qwen1": ROOT / "test/Inputs/checkpoints/qwen1-bf16",
+    "qwen3_moe": ROOT / "test/Inputs/checkpoints/qwen3-moe-bf16",
 }
 # Qwen 1 with positions for the longest prompt.
 CHANGES = {"qwen1": {"seq_length": 128}}
 # The first three share all formats and machines among them. stories, which is ten times as large, runs every third format here and
-# one a target elsewhere, qwen1 one everywhere: what is new in it knows no format.
+# one a target elsewhere, qwen1 one everywhere: what is new in it knows no format. qwen3_moe is sampled as the first three are, here.
 SAMPLED = list(CHECKPOINTS)[:3]
 WEIGHTS = weight_formats()
 KV = ("f16", "f32")
@@ -79,7 +80,7 @@ def plan(name):
     for (t, target), (w, weights), (k, kv) in itertools.product(enumerate(here), enumerate(WEIGHTS), enumerate(KV)):
         sampled = (w, k) == (t, t % 2) if name == "qwen1" else \
             ((number if target == here[-1] else t) + w) % 2 == k and \
-            (target == here[-1] and w % 3 == 0 if name == "stories" else (t + w) % 3 == number)
+            (target == here[-1] and w % 3 == 0 if name == "stories" else (t + w) % 3 == number % len(SAMPLED))
         if full() or sampled:
             yield target, None, weights, kv, list(itertools.product(*WAYS)) if full() else group(number + w + k)
     for (t, target), (w, weights), (k, kv) in itertools.product(enumerate(EMULATED), enumerate(WEIGHTS), enumerate(KV)):

@@ -1,14 +1,16 @@
 """The errors of qwen-opt (errors.py checks them; docs/testing.md says how to add one)."""
 import json
 
-from errors_files import (ABSENT, HYBRID, QWEN2, QWEN3, Row, added, artifact, content, edited, flipped, full_disk, linked, number, quantized, renamed, tensor,
+from errors_files import (ABSENT, HYBRID, MOE, QWEN2, QWEN3, Row, added, artifact, content, edited, flipped, full_disk, linked, number, quantized, renamed, tensor,
                           unreadable, written)
 
 COMPILE = "qwen-opt bad -o out/model.qwen"
 GPTQ, UP = "gptq-qwen2-int4-g128", "model.layers.0.mlp.up_proj."
 ARCHITECTURES = ("supported are Qwen2ForCausalLM (Qwen2, Qwen2.5), Qwen3ForCausalLM, Qwen3_5ForCausalLM, "
                  "Qwen3_5ForConditionalGeneration (the text of Qwen3.5), Qwen2_5_VLForConditionalGeneration (the text of Qwen2.5-VL), "
-                 "Qwen3VLForConditionalGeneration (the text of Qwen3-VL) and QWenLMHeadModel (Qwen 1)")
+                 "Qwen3VLForConditionalGeneration (the text of Qwen3-VL), QWenLMHeadModel (Qwen 1), Qwen2MoeForCausalLM, "
+                 "Qwen3MoeForCausalLM, Qwen3VLMoeForConditionalGeneration (the text of Qwen3-VL-MoE), Qwen3_5MoeForCausalLM, "
+                 "Qwen3_5MoeForConditionalGeneration (the text of Qwen3.5-MoE) and Qwen3NextForCausalLM")
 EMIT = "qwen-opt bad --emit=graph"
 ADAPT, PEFT = "qwen-opt base-qwen2 --lora bad -o out/model.qwen", "lora-qwen2-plain"
 
@@ -104,8 +106,25 @@ ROWS = [
         "qwen-opt: bad/config.json: num_attention_heads is 4 when a multiple of num_key_value_heads, 5, is needed"),
     Row("another architecture", edited(architectures=["LlamaForCausalLM"]), COMPILE, 3,
         f'qwen-opt: bad/config.json: architectures[0] "LlamaForCausalLM" is not supported; {ARCHITECTURES}'),
-    Row("a mixture of experts", None, "qwen-opt qwen3-moe-f32 -o out/model.qwen", 3,
-        f'qwen-opt: qwen3-moe-f32/config.json: architectures[0] "Qwen3MoeForCausalLM" is not supported; {ARCHITECTURES}'),
+    Row("an architecture of streams", None, "qwen-opt qwen4_exp-bf16 -o out/model.qwen", 3,
+        f'qwen-opt: qwen4_exp-bf16/config.json: architectures[0] "Qwen4ExpForConditionalGeneration" is not supported; {ARCHITECTURES}'),
+    Row("more experts of a token than there are", edited(MOE, num_experts_per_tok=9), COMPILE, 3,
+        "qwen-opt: bad/config.json: num_experts_per_tok is 9 when an integer from 1 to 8 is needed"),
+    Row("too many experts", edited(MOE, num_local_experts=1025), COMPILE, 3,
+        "qwen-opt: bad/config.json: num_local_experts is 1025 when an integer from 1 to 1024 is needed"),
+    Row("two numbers of experts", edited(MOE, num_experts=4), COMPILE, 3,
+        "qwen-opt: bad/config.json: num_local_experts is 8 when 4, as in num_experts, is needed"),
+    Row("experts that are missing", edited(MOE, num_local_experts=9), COMPILE, 3,
+        'qwen-opt: bad has no tensor "model.layers.0.mlp.experts.8.gate_proj.weight", which its configuration demands with shape [64, 64]'),
+    Row("experts of another width", edited(MOE, moe_intermediate_size=96), COMPILE, 3,
+        'qwen-opt: bad/model.safetensors: tensor "model.layers.0.mlp.experts.0.gate_proj.weight" has shape [64, 64] when [96, 64] is needed'),
+    Row("a width of experts that is no multiple", edited(MOE, moe_intermediate_size=48), COMPILE, 3,
+        "qwen-opt: bad/config.json: moe_intermediate_size is 48 when a multiple of 32 is needed"),
+    Row("two formats of a product of experts", None, "qwen-opt qwen3-moe-f32 -o out/model.qwen --tensor-weights experts.gate_proj=q4_0", 1,
+        "qwen-opt: 'qwen.experts_up' op reads @model.layers.0.mlp.experts.gate_proj.weight in q4_0 and "
+        "@model.layers.0.mlp.experts.up_proj.weight in q6_k when gate and up of experts need one format"),
+    Row("a router of another width", edited(MOE, num_local_experts=7), COMPILE, 3,
+        'qwen-opt: bad/model.safetensors: tensor "model.layers.0.mlp.gate.weight" has shape [8, 64] when [7, 64] is needed'),
     Row("another activation", edited(hidden_act="gelu"), COMPILE, 3,
         'qwen-opt: bad/config.json: hidden_act "gelu" is not supported; supported is "silu"'),
     Row("another rope_scaling", edited(rope_scaling={"rope_type": "linear", "factor": 4.0}), COMPILE, 3,

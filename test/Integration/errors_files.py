@@ -41,7 +41,7 @@ class Request(NamedTuple):
     options: tuple = ()  # Of the server; rows with the same options share one.
 
 
-QWEN2, QWEN3, HYBRID = "qwen2-tied-f32", "qwen3-tied-bf16", "qwen3_5-text-f32"
+QWEN2, QWEN3, HYBRID, MOE = "qwen2-tied-f32", "qwen3-tied-bf16", "qwen3_5-text-f32", "qwen3-moe-f32"
 ABSENT = object()
 BAD = pathlib.Path("bad")
 

@@ -69,7 +69,7 @@ def main():
     work.mkdir(parents=True, exist_ok=True)
     golden = read_safetensors(golden_file)
     config = json.loads((pathlib.Path(checkpoint) / "config.json").read_text())
-    exact = 2e-5 if config["architectures"][0].startswith("Qwen3_5") else 1e-5
+    exact = 2e-5 if config["architectures"][0].startswith(("Qwen3_5", "Qwen3Next")) else 1e-5
     runner, bounds = (Reference, {"f32": exact}) if sys.argv[4:] == ["reference"] else (Compiled, {"f32": exact, "f16": 1e-3})
     checks, models = Checks(), {}
     for kv, bound in bounds.items():

@@ -3,7 +3,7 @@
   random_models.py WORKDIR AARCH64_QWEN_RUN [COUNT [FIRST_SEED]]
 
 Every seed gives a checkpoint, formats and a way to run them. Half of the seeds draw a format for each matrix, every fourth
-one is a hybrid, and every eighth one a Qwen 1, whose reference is the same model as a Qwen2. Every fourth one also runs on an
+one is a hybrid, every fourth one has experts, and every eighth one is a Qwen 1, whose reference is the same model as a Qwen2. Every fourth one also runs on an
 emulated machine. Every other one is rotated as well, in f32, and close to the reference. A failure names its seed.
 """
 import math
@@ -41,6 +41,16 @@ def random_shape(rng):
     hidden = heads * head_dim if kind == "qwen2" else 32 * int(rng.integers(1, 17))
     return (kind, hidden, int(rng.integers(1, 4)), heads, kv_heads, head_dim, 32 * int(rng.integers(1, 25)),
             int(rng.integers(2, 700)), bool(rng.integers(2)))
+
+
+def random_experts(rng):
+    """The shape of a model with experts: any number, of which a token takes one, all or some."""
+    kind, hidden, *rest = random_shape(rng)
+    if kind == "qwen2":
+        hidden = 32 * int(rng.integers(1, 17))
+    count = int(rng.integers(1, 24))
+    active = int(rng.choice([1, count, rng.integers(1, count + 1)]))
+    return ("qwen3_moe", hidden, *rest, None, (count, active, 32 * int(rng.integers(1, 10))))
 
 
 # The parts of a Qwen 1's modules, by the names of Qwen2.
@@ -92,10 +102,12 @@ def compare_rotated(checks, what, checkpoint, reference, ids, bound):
 
 def random_model(checks, seed):
     rng = np.random.default_rng(seed)
-    shape = random_hybrid(rng) if seed % 4 == 1 else random_shape(rng)
+    shape = random_hybrid(rng) if seed % 4 == 1 else random_experts(rng) if seed % 4 == 3 else random_shape(rng)
     context = int(2 ** rng.uniform(0, 15))
     more = {"max_position_embeddings": context, "rope_theta": float(rng.choice([1e4, 1e6, 5e6])),
             "rms_norm_eps": float(rng.choice([1e-5, 1e-6]))}
+    if shape[0] == "qwen3_moe":
+        more["norm_topk_prob"] = bool(rng.integers(2))
     is_qwen1 = seed % 8 == 2
     if is_qwen1:
         kind, hidden, layers, heads, kv_heads, *rest = shape

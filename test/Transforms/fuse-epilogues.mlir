@@ -97,3 +97,18 @@ func.func @residual_comes_later(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {
   %z = qwen.add %r, %y : tensor<?x64xf32>
   return %z : tensor<?x64xf32>
 }
+
+// The sum of experts takes two addends, in their order.
+// CHECK-LABEL: func.func @experts
+// CHECK-SAME: %[[R:[a-z0-9]+]]: tensor<?x64xf32>, %[[S:[a-z0-9]+]]: tensor<?x64xf32>
+// CHECK: %[[Y:.*]] = qwen.experts_down {{.*}} plus(%[[S]], %[[R]] : tensor<?x64xf32>, tensor<?x64xf32>)
+// CHECK-NEXT: %[[Z:.*]] = qwen.add %[[R]], %[[Y]]
+// CHECK-NEXT: return %[[Z]]
+qwen.weight @down : tensor<256x32xf32> from #qwen.source<"m">
+func.func @experts(%r: tensor<?x64xf32>, %s: tensor<?x64xf32>, %h: tensor<?x2x32xf32>, %w: tensor<?x2xf32>, %order: tensor<?x2xi32>, %first: tensor<5xi32>) -> tensor<?x64xf32> {
+  %y = qwen.experts_down %h, %w, %order, %first, @down : tensor<?x2x32xf32>, tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x64xf32>
+  %a = qwen.add %y, %s : tensor<?x64xf32>
+  %b = qwen.add %r, %a : tensor<?x64xf32>
+  %c = qwen.add %r, %b : tensor<?x64xf32>
+  return %c : tensor<?x64xf32>
+}

@@ -1,5 +1,6 @@
 // RUN: split-file %s %t
 // RUN: qwen-opt %t/model.mlir --qwen-pack | FileCheck %t/model.mlir
+// RUN: qwen-opt %t/experts.mlir --qwen-pack | FileCheck %t/experts.mlir
 // RUN: qwen-opt %t/invalid.mlir --qwen-pack -split-input-file -verify-diagnostics
 
 //--- model.mlir
@@ -47,6 +48,30 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>, %h: tensor<?x
   // CHECK: qwen.lm_head %{{.*}}, @embed packed [@embed.packed]
   %l = qwen.lm_head %n, @embed : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x250xf32>
   return %y, %l : tensor<?x8xf32>, tensor<?x250xf32>
+}
+}
+
+//--- experts.mlir
+// Of 4 experts, gate and up of one (two panels each, 8,192 bytes together), then
+// its down, 2,176 bytes, lie side by side; the next expert's follow.
+// CHECK: module attributes {qwen.weight_bytes = 41728 : i64}
+// CHECK: qwen.packed @l0.norm.packed [@l0.norm] : tensor<64xf32> at 0
+// CHECK-NEXT: qwen.packed @l0.gate_up.weight.packed [@l0.gate.weight, @l0.up.weight] : tensor<256x64xf32> in <bf16, panel = 16, chunk = 1> at 256 experts 4 stride 10368
+// CHECK-NEXT: qwen.packed @l0.down.weight.packed [@l0.down.weight] : tensor<256x32xf32> in <q8_0, panel = 16, chunk = 4> at 8448 experts 4 stride 10368
+module {
+qwen.weight @l0.norm : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @l0.gate.weight : tensor<128x64xf32> from #qwen.source<"m"> as #qwen.format<bf16>
+qwen.weight @l0.up.weight : tensor<128x64xf32> from #qwen.source<"m"> as #qwen.format<bf16>
+qwen.weight @l0.down.weight : tensor<256x32xf32> from #qwen.source<"m"> as #qwen.format<q8_0>
+
+func.func @forward(%x: tensor<?x64xf32>, %l: tensor<?x4xf32>) -> tensor<?x64xf32> {
+  %n = qwen.rms_norm %x, @l0.norm eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
+  %w, %ids, %order, %first = qwen.route %l : tensor<?x4xf32> -> tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32>
+  // CHECK: qwen.experts_up {{.*}} packed [@l0.gate_up.weight.packed]
+  %h = qwen.experts_up %n, %order, %first, @l0.gate.weight, @l0.up.weight : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xi8, #qwen.blocks<128>>
+  // CHECK: qwen.experts_down {{.*}} packed [@l0.down.weight.packed]
+  %y = qwen.experts_down %h, %w, %order, %first, @l0.down.weight : tensor<?x2x32xi8, #qwen.blocks<128>>, tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x64xf32>
+  return %y : tensor<?x64xf32>
 }
 }
 

@@ -170,6 +170,27 @@ func.func @forward(%ids: tensor<?xi32>) -> tensor<4xi32> attributes {qwen.max_to
 }
 }
 
+// -----
+
+// Activations of choices are as many as a token has, in whole; integers of choices
+// have a place for each. Products of experts wait for the choice, and the sum for
+// all of the first products.
+module {
+qwen.weight @up : tensor<128x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @down : tensor<256x32xf32> from #qwen.source<"m"> as #qwen.format<q8_0>
+// CHECK-LABEL: func.func @forward
+func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}, %l: tensor<?x4xf32> {qwen.name = "l"}) -> tensor<?x64xf32> attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 1 : i64} {
+  // CHECK: qwen.route {{.*}}id = 0, barrier = false, buffers = [<offset = 2560, stride = 16>, <offset = 3072, stride = 16>, <offset = 3584, stride = 16>, <offset = 4096, stride = 16>]
+  %w, %ids, %order, %first = qwen.route %l : tensor<?x4xf32> -> tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32>
+  // 16 choices.
+  // CHECK: qwen.experts_up {{.*}}id = 1, barrier = true, buffers = [<offset = 4160, stride = 32, scales = 4672, sums = 4736>]
+  %h = qwen.experts_up %x, %order, %first, @up, @up : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xi8, #qwen.blocks<128>>
+  // CHECK: qwen.experts_down {{.*}}id = 2, barrier = true
+  %y = qwen.experts_down %h, %w, %order, %first, @down : tensor<?x2x32xi8, #qwen.blocks<128>>, tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x64xf32>
+  return %y : tensor<?x64xf32>
+}
+}
+
 //--- programs.mlir
 // Activations of another program stay where they lie, to the end; those of the caller
 // have a buffer until they are read.

@@ -18,6 +18,7 @@
 // RUN: %{edit} 's/id = 1, barrier = true/id = 1, barrier = false/' %t/rules-planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.rms_norm' op reads the result of 'qwen.embedding', which other threads write in phase 0, too
 // CHECK: error: 'qwen.count' op reads the result of 'qwen.count', which other threads write in phase 0, too
+// CHECK: error: 'qwen.experts_up' op reads the result of 'qwen.route', which other threads write in phase 0, too
 // RUN: %{edit} 's/id = 5, barrier = true/id = 5, barrier = false/' %t/planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.attention' op reads the kv cache of layer 0 in phase 2, in which 'qwen.append' writes it; a barrier is needed between them
 // CHECK: note: written here

@@ -394,21 +394,25 @@ TEST(Config, RefusesOtherModels) {
       "supported are Qwen2ForCausalLM (Qwen2, Qwen2.5), Qwen3ForCausalLM, "
       "Qwen3_5ForCausalLM, Qwen3_5ForConditionalGeneration (the text of "
       "Qwen3.5), Qwen2_5_VLForConditionalGeneration (the text of Qwen2.5-VL)"
-      ", Qwen3VLForConditionalGeneration (the text of Qwen3-VL) and "
-      "QWenLMHeadModel (Qwen 1)";
+      ", Qwen3VLForConditionalGeneration (the text of Qwen3-VL), "
+      "QWenLMHeadModel (Qwen 1), Qwen2MoeForCausalLM, Qwen3MoeForCausalLM, "
+      "Qwen3VLMoeForConditionalGeneration (the text of Qwen3-VL-MoE), "
+      "Qwen3_5MoeForCausalLM, Qwen3_5MoeForConditionalGeneration (the text of "
+      "Qwen3.5-MoE) and Qwen3NextForCausalLM";
   for (const char *name :
-       {"Qwen3MoeForCausalLM", "LlamaForCausalLM",
-        "Qwen4ExpForConditionalGeneration", "Qwen2ForSequenceClassification"})
+       {"LlamaForCausalLM", "Qwen4ExpForConditionalGeneration",
+        "Qwen2ForSequenceClassification"})
     EXPECT_EQ(errorWith(qwen2(), "architectures/0", name),
               std::string("architectures[0] \"") + name +
                   "\" is not supported; " + supported);
   EXPECT_EQ(messageOf([] {
               readModelConfig(QWEN_SOURCE_DIR
-                              "/test/Inputs/checkpoints/qwen3-moe-f32");
+                              "/test/Inputs/checkpoints/qwen4_exp-bf16");
             }),
             QWEN_SOURCE_DIR
-                "/test/Inputs/checkpoints/qwen3-moe-f32/config.json: "
-                "architectures[0] \"Qwen3MoeForCausalLM\" is not supported; " +
+                "/test/Inputs/checkpoints/qwen4_exp-bf16/config.json: "
+                "architectures[0] \"Qwen4ExpForConditionalGeneration\" is not "
+                "supported; " +
                 supported);
   EXPECT_EQ(errorWith(qwen2(), "hidden_act", "gelu"),
             "hidden_act \"gelu\" is not supported; supported is \"silu\"");

@@ -166,6 +166,15 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/tensors/0/offset", 8,
         "tensors[0].offset is 8 when a multiple of 64 is needed");
   check("/tensors/0/shape/0", 0, "tensors[0].shape[0] is 0" + dimension);
+  check("/tensors/0/experts", 1025,
+        "tensors[0].experts is 1025 when an integer from 1 to 1024 is needed");
+  const json experts = {{"count", 8},
+                        {"active", 9},
+                        {"width", 32},
+                        {"shared_width", 0},
+                        {"normalized", true}};
+  check("/model/experts", experts,
+        "model.experts.active is 9 when an integer from 1 to 8 is needed");
   check("/generation/eos_token_id", 3,
         "generation.eos_token_id is 3 when an array is needed");
   check("/generation/eos_token_id/0", 40,

@@ -192,7 +192,6 @@ private:
 
   ReferenceLayer layer(int64_t number) const {
     const std::string path = prefix + "layers." + std::to_string(number) + ".";
-    const int64_t ffn = config.at("intermediate_size");
     ReferenceLayer result;
     if (isHybrid && config.at("layer_types").at(static_cast<size_t>(number)) ==
                         "linear_attention")
@@ -201,9 +200,46 @@ private:
       readAttention(path + "self_attn.", result);
     result.inputNorm = norm(path + "input_layernorm.weight");
     result.postNorm = norm(path + "post_attention_layernorm.weight");
+    if (hasExperts(number)) {
+      result.experts = experts(path + "mlp.");
+      return result;
+    }
+    const int64_t ffn = config.at("intermediate_size");
     result.gate = matrix(path + "mlp.gate_proj", ffn, hidden);
     result.up = matrix(path + "mlp.up_proj", ffn, hidden);
     result.down = matrix(path + "mlp.down_proj", hidden, ffn);
+    return result;
+  }
+
+  bool hasExperts(int64_t layer) const {
+    if (!config.contains("num_experts_per_tok"))
+      return false;
+    const auto dense = config.value("mlp_only_layers", std::vector<int64_t>());
+    return (layer + 1) % config.value("decoder_sparse_step", 1) == 0 &&
+           std::ranges::find(dense, layer) == dense.end();
+  }
+
+  /// The router keeps its precision.
+  ReferenceExperts experts(const std::string &path) const {
+    const int64_t count =
+        config.value("num_experts", config.value("num_local_experts", 0));
+    ReferenceExperts result = {
+        Matrix(WeightFormat::F32, count, hidden, vector(path + "gate.weight")),
+        config.at("num_experts_per_tok"),
+        config.value("norm_topk_prob", false)};
+    const int64_t width = config.at("moe_intermediate_size");
+    for (int64_t i = 0; i < count; ++i) {
+      // Those of all experts have one format.
+      const auto read = [&](const std::string &name, int64_t n, int64_t k) {
+        const std::string tensor = name + ".weight";
+        return Matrix(
+            formatOfMatrix(path + "experts." + tensor, StoredType::F32), n, k,
+            vector(path + "experts." + std::to_string(i) + "." + tensor));
+      };
+      result.experts.push_back({read("gate_proj", width, hidden),
+                                read("up_proj", width, hidden),
+                                read("down_proj", hidden, width)});
+    }
     return result;
   }
 

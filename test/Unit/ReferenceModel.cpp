@@ -178,6 +178,29 @@ static Values swiGlu(const Values &gate, const Values &up) {
   return y;
 }
 
+Values ReferenceExperts::sum(const Values &x) const {
+  const auto count = static_cast<size_t>(active);
+  std::vector<int32_t> ids(count);
+  Values weights(count), result(x.size());
+  if (numerics::chooseExperts(router.times(x).data(), router.n, active,
+                              ids.data(), weights.data()))
+    throw Error("a router's logit is not finite");
+  if (normalized) {
+    float all = 0;
+    for (float weight : weights)
+      all = all + weight;
+    for (float &weight : weights)
+      weight = weight / all;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const auto &[gate, up, down] = experts[static_cast<size_t>(ids[i])];
+    const Values product = down.times(swiGlu(gate.times(x), up.times(x)));
+    numerics::addScaled(product.data(), weights[i], std::ssize(result),
+                        result.data());
+  }
+  return result;
+}
+
 ReferenceSequence::ReferenceSequence(const ReferenceModel &model)
     : model(model),
       caches(model.layers.size(), {model.cache, model.kvHeads, model.headDim}) {
@@ -251,9 +274,15 @@ Values ReferenceSequence::runLayer(size_t number, const Values &x, int32_t at,
   read.o = attend(number, read.qkv, rotation);
   const Values y = layer.o.times(read.o, {}, x);
   read.gateUp = normed(y, layer.postNorm, model.eps);
-  read.down =
-      swiGlu(layer.gate.times(read.gateUp), layer.up.times(read.gateUp));
-  Values result = layer.down.times(read.down, {}, y);
+  Values result;
+  if (layer.experts) {
+    result = layer.experts->sum(read.gateUp);
+    numerics::addScaled(y.data(), 1, std::ssize(y), result.data());
+  } else {
+    read.down =
+        swiGlu(layer.gate.times(read.gateUp), layer.up.times(read.gateUp));
+    result = layer.down.times(read.down, {}, y);
+  }
   if (inputs)
     *inputs = std::move(read);
   return result;

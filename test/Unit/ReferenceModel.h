@@ -87,11 +87,30 @@ struct ReferenceDeltaRule {
   Values convolution = {}, rate = {}, bias = {}, norm = {};
 };
 
+/// A layer's experts.
+struct ReferenceExperts {
+  struct Expert {
+    Matrix gate, up, down;
+  };
+
+  Matrix router;
+  int64_t active;
+  /// Whether the weights of a token's experts are divided by their sum.
+  bool normalized;
+  std::vector<Expert> experts = {};
+
+  /// The sum of the experts of a token's values x. Throws Error where a logit
+  /// is not finite.
+  Values sum(const Values &x) const;
+};
+
 /// The weights of a layer. Norms of heads and biases are empty in models
 /// without them, the gate of attention too.
 struct ReferenceLayer {
   Values inputNorm, postNorm, qNorm, kNorm, qBias, kBias, vBias;
   Matrix q, k, v, o, gate, up, down;
+  /// In place of gate, up and down.
+  std::optional<ReferenceExperts> experts = {};
   Matrix attentionGate = {};
   /// In place of q, k and v.
   std::optional<ReferenceDeltaRule> delta = {};

@@ -9,12 +9,14 @@
 #include "qwen/Numerics/Rotation.h"
 #include "qwen/Weights/Forms.h"
 #include "qwen/Weights/Owned.h"
+#include "qwen/Weights/Transposed.h"
 #include "qwen/Weights/Turned.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <thread>
 
 using namespace qwen;
@@ -356,5 +358,104 @@ TEST(Owned, HoldsIntegersOfEachKind) {
         want.data(), 10, kK, value.data());
     owned.read(17, 1, read.data());
     EXPECT_EQ(read, value) << weightFormatName(format);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Matrices of experts
+//===----------------------------------------------------------------------===//
+
+/// The outputs of `source` from each place on, by 1 to all that are left.
+static void expectOutputs(const WeightSource &source,
+                          const std::vector<float> &values) {
+  const int64_t outputs = source.shape().outputs(), k = source.shape().k();
+  ASSERT_EQ(outputs * k, std::ssize(values));
+  for (int64_t first = 0; first < outputs; ++first)
+    for (int64_t count = 1; count <= outputs - first; ++count) {
+      std::vector<float> some(static_cast<size_t>(count * k));
+      source.read(first, count, some.data());
+      EXPECT_TRUE(
+          std::equal(some.begin(), some.end(), values.begin() + first * k));
+    }
+}
+
+TEST(Experts, AreStackedAndSliced) {
+  std::vector<std::vector<float>> matrices;
+  std::vector<WeightSourcePtr> sources;
+  std::vector<float> all, slices;
+  for (float first : {0.0f, 100.0f, 200.0f}) {
+    std::vector<float> &matrix = matrices.emplace_back();
+    for (int i = 0; i < 8; ++i)
+      matrix.push_back(first + static_cast<float>(i));
+    all.insert(all.end(), matrix.begin(), matrix.end());
+    slices.insert(slices.end(), matrix.begin() + 2, matrix.begin() + 6);
+  }
+  for (const std::vector<float> &matrix : matrices)
+    sources.push_back(make(makeTensor({4, 2}, StoredType::F32, matrix)));
+  const WeightSourcePtr stacked = makeStacked(sources);
+  EXPECT_EQ(stacked->shape().sizes, (std::vector<int64_t>{3, 4, 2}));
+  EXPECT_EQ(stacked->bytesToRead(), 96u);
+  EXPECT_EQ(stacked->floatType(), StoredType::F32);
+  EXPECT_EQ(stacked->keptFormat(), WeightFormat::F32);
+  expectOutputs(*stacked, all);
+  const WeightSourcePtr sliced = makeSlices(stacked, 1, 2);
+  EXPECT_EQ(sliced->shape().sizes, (std::vector<int64_t>{3, 2, 2}));
+  EXPECT_EQ(sliced->bytesToRead(), 48u);
+  expectOutputs(*sliced, slices);
+}
+
+TEST(Experts, OfSeveralTypesAreF32) {
+  const std::vector<float> floats = {1, 2};
+  const std::vector<uint16_t> halves = {0x3f80, 0x4000};
+  const WeightSourcePtr stacked =
+      makeStacked({make(makeTensor({1, 2}, StoredType::F32, floats)),
+                   make(makeTensor({1, 2}, StoredType::BF16, halves))});
+  EXPECT_EQ(stacked->floatType(), std::nullopt);
+  EXPECT_EQ(stacked->keptFormat(), WeightFormat::F32);
+  expectOutputs(*stacked, {1, 2, 1, 2});
+}
+
+TEST(Experts, LieByColumnsInAModelWithVision) {
+  std::vector<float> values(24);
+  std::iota(values.begin(), values.end(), 0.0f);
+  // [matrices, K, outputs].
+  const WeightSourcePtr source =
+      makeTransposed(makeTensor({2, 3, 4}, StoredType::F32, values));
+  EXPECT_EQ(source->shape().sizes, (std::vector<int64_t>{2, 4, 3}));
+  std::vector<float> needed;
+  for (int matrix = 0; matrix < 2; ++matrix)
+    for (int output = 0; output < 4; ++output)
+      for (int i = 0; i < 3; ++i)
+        needed.push_back(static_cast<float>(matrix * 12 + i * 4 + output));
+  expectOutputs(*source, needed);
+}
+
+/// The integers of an expert's outputs go where those of the stack do.
+TEST(Experts, KeepTheirIntegers) {
+  Random random(5);
+  std::vector<std::vector<uint8_t>> blocks;
+  std::vector<WeightSourcePtr> sources;
+  for (int i = 0; i < 3; ++i) {
+    std::vector<uint8_t> &bytes = blocks.emplace_back(12 * sizeof(BlockQ4_0));
+    for (size_t j = 0; j < bytes.size(); ++j)
+      // The upper byte of a scale is that of a small number.
+      bytes[j] = j % sizeof(BlockQ4_0) == 1
+                     ? uint8_t{0x2c}
+                     : static_cast<uint8_t>(random.between(0, 255));
+  }
+  for (const std::vector<uint8_t> &bytes : blocks)
+    sources.push_back(make(makeTensor({12, 32}, StoredType::Q4_0, bytes)));
+  const WeightSourcePtr stacked = makeStacked(sources);
+  ASSERT_EQ(stacked->keptFormat(), WeightFormat::Q4_0);
+  const auto size = static_cast<size_t>(panelBytes(WeightFormat::Q4_0, 32));
+  for (int64_t first = 0; first < 20; ++first) {
+    const OutputSet all = (1u << kPanelOutputs) - 1;
+    ASSERT_EQ(stacked->kept(WeightFormat::Q4_0, first, kPanelOutputs), all);
+    std::vector<uint8_t> panel(size), needed(size);
+    stacked->keep(WeightFormat::Q4_0, first, all, 0, panel.data());
+    for (int64_t lane = 0; lane < kPanelOutputs; ++lane)
+      sources[static_cast<size_t>((first + lane) / 12)]->keep(
+          WeightFormat::Q4_0, (first + lane) % 12, 1, lane, needed.data());
+    EXPECT_EQ(panel, needed);
   }
 }

@@ -93,7 +93,8 @@ cyclesOf(const KernelInfo &kernel, const OpWork &work, const KernelCalls &calls,
       llvm::is_contained(infoOf(kernel.op).sizes, SizeRole::Tokens);
   const int64_t tokens =
       takesTokens ? std::min(step.tokens, kModelledTokens) : 1;
-  return times(cycles.ofCall(kernel, {calls.length, calls.queries, tokens}),
+  return times(cycles.ofCall(
+                   kernel, {calls.length, calls.queries, tokens, calls.chosen}),
                number / static_cast<double>(tokens));
 }
 

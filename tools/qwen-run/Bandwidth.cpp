@@ -43,11 +43,17 @@ static uint64_t hugeBytes(const uint8_t *base) {
 }
 
 /// Bytes of the weights that a decoded token reads: all weights, except an
-/// embedding that `lm_head` does not share.
+/// embedding that `lm_head` does not share, and of experts those that it
+/// chooses.
 static uint64_t weightBytesOfToken(const Manifest &manifest) {
   uint64_t bytes = 0;
+  const auto &experts = manifest.model.experts;
   for (const TensorInfo &tensor : manifest.tensors)
-    if (manifest.model.tied || !tensor.name.starts_with("model.embed_tokens."))
+    if (experts && tensor.experts == experts->count)
+      bytes += tensor.bytes / static_cast<uint64_t>(experts->count) *
+               static_cast<uint64_t>(experts->active);
+    else if (manifest.model.tied ||
+             !tensor.name.starts_with("model.embed_tokens."))
       bytes += tensor.bytes;
   return bytes;
 }

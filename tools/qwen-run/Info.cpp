@@ -101,6 +101,10 @@ static void printText(const Artifact &artifact,
       << "weights    " << manifest.weightFormats() << ", "
       << bytesText(header.weights.size) << " in " << manifest.tensors.size()
       << " tensors\n";
+  if (model.experts)
+    out << "experts    " << model.experts->active << " of "
+        << model.experts->count << " for a token, of width "
+        << model.experts->width << "\n";
   if (manifest.pruning != Pruning())
     out << "pruning    " << manifest.pruning.describe() << "\n";
   if (manifest.quantization != Quantization())

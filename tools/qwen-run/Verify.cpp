@@ -73,7 +73,8 @@ static void catchFaults() {
 static VerifySizes sizesOf(const ModelInfo &model) {
   VerifySizes sizes = {{32, 96, 160, 288}, {16, 24}, {1, 2, 9, 17}};
   for (int64_t k :
-       {model.hiddenSize, model.heads * model.headDim, model.intermediateSize})
+       {model.hiddenSize, model.heads * model.headDim, model.intermediateSize,
+        model.experts ? model.experts->width : model.hiddenSize})
     if (std::ranges::find(sizes.depths, k) == sizes.depths.end())
       sizes.depths.push_back(k);
   if (std::ranges::find(sizes.headDims, model.headDim) == sizes.headDims.end())

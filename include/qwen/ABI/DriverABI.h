@@ -33,12 +33,13 @@ using CacheOffset = Number<struct CacheOffsetKind>;
 using CacheId = Number<struct CacheIdKind>;
 /// Elements from one token to the next.
 using Stride = Number<struct StrideKind>;
-/// How many bytes, values, heads, panels and tokens.
+/// How many bytes, values, heads, panels, tokens and experts.
 using Bytes = Number<struct BytesKind>;
 using Length = Number<struct LengthKind>;
 using Heads = Number<struct HeadsKind>;
 using Panels = Number<struct PanelsKind>;
 using Tokens = Number<struct TokensKind>;
+using Experts = Number<struct ExpertsKind>;
 /// Index in the manifest's "ops".
 using OpId = Number<struct OpIdKind>;
 /// 0 or 1.
@@ -113,6 +114,22 @@ constexpr int64_t attentionScratch(int64_t groupQueries, int64_t headDim,
   const int64_t queries = groupQueries * blockTokens;
   return alignTo(queries * headDim, 16) + 2 * queries * kPageTokens +
          3 * alignTo(attentionState(queries, headDim), 16);
+}
+
+/// Tokens of an expert that the driver multiplies together.
+inline constexpr int64_t kExpertTokens = 32;
+/// Floats of their results that it keeps: two for each value of a block of
+/// activations.
+inline constexpr int64_t kExpertValues = kExpertTokens * 2 * kActivationBlock;
+/// The most rows that ExpertsDown adds to the sum of experts.
+inline constexpr int64_t kMaxAddends = 2;
+/// Floats of `scratch` of ExpertsUp: results, and activations of `k` values in
+/// blocks or in f32. Each part starts at a multiple of 16.
+constexpr int64_t expertsUpScratch(int64_t k, bool isInBlocks) {
+  if (!isInBlocks)
+    return kExpertValues + kExpertTokens * k;
+  return kExpertValues +
+         kExpertTokens * (k / 4 + ceilDiv(k, kActivationBlock) + k / kGroup);
 }
 
 /// Floats of `scratch` of the delta rule: the queries and keys of two tokens.

@@ -89,6 +89,9 @@ inline constexpr int64_t kConvolutionTaps = 4;
 /// Columns of a state that a kernel of the gated delta rule takes.
 inline constexpr int64_t kDeltaColumns = 32;
 
+/// Most experts of a layer.
+inline constexpr int64_t kMaxExperts = 1024;
+
 // LinearF32Fn and so on: the C signature of each kind of kernel.
 #define QWEN_KERNEL_OP(Op, Function, Provider, Reads, Sizes, Result,           \
                        Parameters)                                             \

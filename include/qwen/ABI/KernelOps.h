@@ -103,6 +103,8 @@ enum class SizeRole : uint8_t {
   Panel,
   Queries,
   Slots,
+  /// Experts of a token.
+  Chosen,
   /// The number of one output or of one position.
   Index,
 };

@@ -9,6 +9,7 @@
 #define QWEN_ABI_MODELSHAPE_H
 
 #include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/KernelABI.h"
 #include "qwen/Support/Fact.h"
 
 #include <cstdint>
@@ -54,6 +55,29 @@ inline constexpr Fact<ModelShape> kShapeFacts[] = {
     {"rope_theta", &ModelShape::ropeTheta, 1e-30, 1e30},
     {"rms_norm_eps", &ModelShape::rmsNormEps, 1e-30, 1},
     {"tied", &ModelShape::tied}};
+
+/// Experts in place of a feed-forward network.
+struct ExpertsShape {
+  int64_t count;
+  /// Those that a token chooses.
+  int64_t active;
+  /// Values between the products of an expert.
+  int64_t width;
+  /// The same of the expert of all tokens; 0: there is none.
+  int64_t sharedWidth = 0;
+  /// Whether the weights of a token's experts are divided by their sum.
+  bool normalized = false;
+
+  bool operator==(const ExpertsShape &) const = default;
+};
+
+/// The keys of "experts" in the manifest's "model".
+inline constexpr Fact<ExpertsShape> kExpertsFacts[] = {
+    {"count", &ExpertsShape::count, 1, kMaxExperts},
+    {"active", &ExpertsShape::active, 1, kMaxExperts},
+    {"width", &ExpertsShape::width, kGroup, kMaxModelWidth, kGroup},
+    {"shared_width", &ExpertsShape::sharedWidth, 0, kMaxModelWidth, kGroup},
+    {"normalized", &ExpertsShape::normalized}};
 
 } // namespace qwen
 

@@ -34,9 +34,10 @@ struct KernelCalls {
   /// The index of the kernel that takes its place where an op runs on many
   /// tokens; 0 if none does.
   int64_t gemm = 0;
-  /// SizeRole::Length and SizeRole::Queries of a call.
+  /// SizeRole::Length, Queries and Chosen of a call.
   int64_t length = 0;
   int64_t queries = 0;
+  int64_t chosen = 0;
   /// Calls for each token that the op runs on. A call of a kernel with
   /// SizeRole::Tokens takes all tokens of a sequence: it counts once for each.
   int64_t calls = 0;
@@ -60,6 +61,7 @@ inline constexpr Fact<KernelCalls> kCallFacts[] = {
     {"gemm", &KernelCalls::gemm, 0, 255},
     {"length", &KernelCalls::length, 0, kMaxLength},
     {"queries", &KernelCalls::queries, 0, kMaxLength},
+    {"chosen", &KernelCalls::chosen, 0, kMaxLength},
     {"calls", &KernelCalls::calls, 0, kMaxWork},
     {"page_calls", &KernelCalls::pageCalls, 0, kMaxWork},
     {"macs", &KernelCalls::macs, 0, kMaxWork},
@@ -73,7 +75,7 @@ struct OpWork {
   /// Bytes of the op's weights in the image.
   int64_t weightBytes = 0;
   /// Those of weightBytes that a token reads: all of a product, one row of an
-  /// embedding.
+  /// embedding, those of a token's experts.
   int64_t activeBytes = 0;
   /// Activations read and written for each token, and its appended keys and
   /// values.

@@ -47,6 +47,14 @@ bool isFloatActivations(mlir::Type type);
 bool isQuantizedActivations(mlir::Type type);
 /// Whether `type` is tensor<Nxi32>, N likewise: integers that all tokens share.
 bool isIntegers(mlir::Type type);
+/// Whether `type` is tensor<?xExi32>, E likewise: an integer for each choice, a
+/// token and one of its E experts.
+bool isChoiceIntegers(mlir::Type type);
+/// Whether `type` is tensor<?xExNxf32>, or tensor<?xExNxi8, #qwen.blocks<128>>:
+/// activations of each choice, in the order of experts.
+bool isExpertActivations(mlir::Type type);
+/// Whether the values of `type` are quantized.
+bool isInBlocks(mlir::Type type);
 
 /// Activations and weights have dimensions up to this, so that no product of
 /// two of them and a few bytes overflows.
@@ -137,6 +145,15 @@ struct KernelUse {
 /// vector.
 enum class WeightRole : uint8_t { Matrix, Gathered, Vector };
 
+/// The experts whose matrices are one after another the outputs of a weight.
+struct ExpertsUse {
+  int64_t count = 0;
+  /// Those that a token reads.
+  int64_t active = 0;
+  /// What chooses them. Parts of one choice lie expert by expert.
+  mlir::Value choice = {};
+};
+
 /// Weights that an op reads as one part of the image.
 struct WeightUse {
   /// Names of qwen.weight ops.
@@ -146,6 +163,8 @@ struct WeightUse {
   llvm::SmallVector<int64_t> outputs;
   /// The values along K that matrices must have.
   int64_t k = 0;
+  /// None of a matrix that all tokens read.
+  std::optional<ExpertsUse> experts = {};
 };
 
 /// The cache that an op reads or writes. Uses with the same name and layer mean
@@ -186,6 +205,8 @@ class CallFacts {
 public:
   virtual ~CallFacts() = default;
   virtual WeightOffset partAt(mlir::FlatSymbolRefAttr part) const = 0;
+  /// Bytes from an expert to the next in a part.
+  virtual Bytes strideOf(mlir::FlatSymbolRefAttr part) const = 0;
   virtual CachePlace cacheOf(ForwardOp op) const = 0;
   /// Bytes of a key's or value's element in the cache.
   virtual Bytes cacheElementBytes() const = 0;
@@ -236,8 +257,12 @@ const KernelInfo *kernelOf(ForwardOp op, KernelOp kind);
 /// an op behind it.
 bool isOverWantedTokens(mlir::Operation *op);
 
-/// The number of values of a token in `activations`, or of integers.
+/// The number of values of a token, or of a choice, in `activations`, or of
+/// integers.
 int64_t widthOf(mlir::Value activations);
+
+/// The choices of a token in activations of experts; 1 of other values.
+int64_t choicesOfToken(mlir::Value value);
 
 /// Where a planned value lies, or null. qwen.wanted_tokens is a view of its
 /// input.

@@ -225,6 +225,10 @@ def Qwen_QuantizeOp : Qwen_ComputeOp<"quantize", "Token", [Pure], [],
   let results = (outs Qwen_QuantizedActivations:$result);
   let hasVerifier = 1;
   let builders = [OpBuilder<(ins "::mlir::Value":$input)>];
+  let extraClassDeclaration = [{
+    /// Rows of `type`, quantized.
+    static ::mlir::Type typeOf(::mlir::Type type);
+  }];
 }
 
 //===----------------------------------------------------------------------===//
@@ -460,6 +464,8 @@ def Qwen_DeltaRuleOp : Qwen_ComputeOp<"delta_rule", "Columns",
 //===----------------------------------------------------------------------===//
 // Experts
 //===----------------------------------------------------------------------===//
+
+include "qwen/Dialect/QwenExperts.td"
 
 def Qwen_CountOp : Qwen_ComputeOp<"count", "Columns", [Pure], [],
     (ins AnyTypeOf<[Qwen_TokenIntegers, Qwen_Integers]>:$ids, Optional<Qwen_Integers>:$limit),

@@ -51,25 +51,36 @@ def Qwen_PackedOp : Qwen_Op<"packed", [Symbol, DeclareOpInterfaceMethods<SymbolU
     one segment after another, in `layout`. Without a layout, it is an f32
     vector (the weight of a norm, or the concatenated biases of a fused linear),
     with zero padding to a multiple of 16 values. The part lies at byte `offset`
-    of the weight image.
+    of the weight image. With `experts`, it is that many matrices, `stride` bytes
+    from one to the next: the outputs of each segment are those of all experts,
+    and a matrix has its expert's of one segment after another.
 
     Example:
 
     ```mlir
     qwen.packed @layers.0.qkv [@layers.0.q, @layers.0.k, @layers.0.v] : tensor<1152x896xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 4194304
+    qwen.packed @experts.gate_up [@experts.gate, @experts.up] : tensor<196608x2048xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 0 experts 128 stride 2654208
     qwen.packed @layers.0.norm [@model.layers.0.input_layernorm.weight] : tensor<896xf32> at 0
     ```
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefArrayAttr:$segments,
                        TypeAttrOf<AnyRankedTensor>:$type,
-                       OptionalAttr<Qwen_LayoutAttr>:$layout, I64Attr:$offset);
+                       OptionalAttr<Qwen_LayoutAttr>:$layout, I64Attr:$offset,
+                       OptionalAttr<I64Attr>:$experts, OptionalAttr<I64Attr>:$stride);
   let assemblyFormat = [{
-    $sym_name $segments `:` $type (`in` $layout^)? `at` custom<Integer>($offset) attr-dict
+    $sym_name $segments `:` $type (`in` $layout^)? `at` custom<Integer>($offset)
+    (`experts` $experts^ `stride` $stride)? attr-dict
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     /// Bytes in the weight image, padding to whole panels included.
     int64_t getByteSize();
+    /// Matrices `stride` bytes apart; 1 without experts.
+    int64_t getMatrices();
+    /// Bytes of a matrix.
+    int64_t getMatrixBytes() { return getByteSize() / getMatrices(); }
+    /// The byte of the image behind the last matrix.
+    int64_t getEnd();
   }];
 }
 

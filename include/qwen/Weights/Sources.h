@@ -52,6 +52,15 @@ WeightSourcePtr makeRows(WeightSourcePtr source, std::vector<int64_t> rows);
 /// The numbers first, first + 1, ... for makeRows.
 std::vector<int64_t> rowsFrom(int64_t first, int64_t count);
 
+/// The matrices `sources`, which have one shape, one after another: [number of
+/// them, outputs, K].
+WeightSourcePtr makeStacked(std::vector<WeightSourcePtr> sources);
+
+/// Outputs `first` to `first` + `count` of each matrix of `source`, which is
+/// [matrices, outputs, K].
+WeightSourcePtr makeSlices(WeightSourcePtr source, int64_t first,
+                           int64_t count);
+
 /// Gives the matrix `reader` its columns in the order of its integers, if that
 /// is another one (WeightSource::columnOrder), and the outputs of the matrices
 /// `writers`, whose outputs it reads, the same order.

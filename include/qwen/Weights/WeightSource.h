@@ -39,8 +39,10 @@ struct WeightShape {
 std::string shapeText(std::span<const int64_t> sizes);
 
 class WeightSource;
-/// The error of an output of `source` that no format of integers can hold.
-Error refusal(const WeightSource &source, numerics::EncodeStatus status);
+/// The error of an output of `source`, or of any, that no format of integers
+/// can hold.
+Error refusal(const WeightSource &source, numerics::EncodeStatus status,
+              int64_t output = 0);
 
 /// Some of at most kPanelOutputs outputs that follow each other: bit i stands
 /// for output i of them.
@@ -54,6 +56,8 @@ public:
   virtual const WeightShape &shape() const = 0;
   /// What messages call it: `DIR/model.safetensors: tensor "lm_head.weight"`.
   virtual ErrorText name() const = 0;
+  /// What messages about an output call it.
+  virtual ErrorText nameOf(int64_t /*output*/) const { return name(); }
   /// What the summary calls the form of its values: "BF16" or "Q4_K".
   virtual std::string_view form() const = 0;
   /// The bytes that reading all values reads.
@@ -95,6 +99,9 @@ class WrappedSource : public WeightSource {
 public:
   const WeightShape &shape() const override { return source->shape(); }
   ErrorText name() const override { return source->name(); }
+  ErrorText nameOf(int64_t output) const override {
+    return source->nameOf(output);
+  }
   std::string_view form() const override { return source->form(); }
   uint64_t bytesToRead() const override { return source->bytesToRead(); }
 

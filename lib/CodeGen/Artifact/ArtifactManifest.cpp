@@ -30,6 +30,8 @@ static json describeModel(const ArtifactInput &input) {
   json model = {{"architecture", infoOf(config.architecture).name},
                 {"name", input.name}};
   write<ModelShape>(kShapeFacts, config, model);
+  if (const ExpertsShape *experts = config.experts())
+    write<ExpertsShape>(kExpertsFacts, *experts, model["experts"]);
   model["tokenizer_vocab"] = tokens;
   model["context"] = input.context;
   model["max_context"] = config.maxPosition;
@@ -140,13 +142,18 @@ static json describeTensors(mlir::ModuleOp module) {
             llvm::cast<mlir::ShapedType>(weight.getType()).getDimSize(0)}});
     }
     const auto layout = packed.getLayout();
-    tensors.push_back({{"name", packed.getSymName().str()},
-                       {"shape", type.getShape().vec()},
-                       {"format", weightFormatName(layout ? layout->getFormat()
-                                                          : WeightFormat::F32)},
-                       {"offset", packed.getOffset()},
-                       {"bytes", packed.getByteSize()},
-                       {"segments", std::move(segments)}});
+    json &tensor = tensors.emplace_back(json{
+        {"name", packed.getSymName().str()},
+        {"shape", type.getShape().vec()},
+        {"format",
+         weightFormatName(layout ? layout->getFormat() : WeightFormat::F32)},
+        {"offset", packed.getOffset()},
+        {"bytes", packed.getByteSize()},
+        {"segments", std::move(segments)}});
+    if (packed.getExperts()) {
+      tensor["experts"] = *packed.getExperts();
+      tensor["stride"] = *packed.getStride();
+    }
   }
   return tensors;
 }

@@ -34,6 +34,10 @@ struct Part {
   uint64_t offset;
   uint64_t size;
   std::vector<Segment> segments;
+  /// Matrices that have as many of the outputs of each segment, and the bytes
+  /// from one to the next.
+  int64_t matrices = 1;
+  uint64_t stride = 0;
   /// K of a matrix; 0 for vectors.
   int64_t k = 0;
   WeightFormat format = WeightFormat::F32;
@@ -41,6 +45,19 @@ struct Part {
   uint64_t left = size;
 
   bool isMatrix() const { return k > 0; }
+  /// Bytes of a panel, or of the vector.
+  uint64_t taskBytes() const {
+    return isMatrix() ? static_cast<uint64_t>(panelBytes(format, k)) : size;
+  }
+  int64_t panelsOfMatrix() const {
+    return static_cast<int64_t>(size / taskBytes()) / matrices;
+  }
+  /// The byte of the image where a panel begins.
+  uint64_t placeOf(int64_t panel) const {
+    const int64_t of = panelsOfMatrix();
+    return offset + static_cast<uint64_t>(panel / of) * stride +
+           static_cast<uint64_t>(panel % of) * taskBytes();
+  }
 };
 
 /// One panel of a matrix, or a whole vector.
@@ -55,6 +72,8 @@ static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
   Part part{static_cast<uint64_t>(packed.getOffset()),
             static_cast<uint64_t>(packed.getByteSize()),
             {}};
+  part.matrices = packed.getMatrices();
+  part.stride = packed.getStride().value_or(0);
   if (auto layout = packed.getLayout()) {
     part.format = layout->getFormat();
     part.k = llvm::cast<mlir::ShapedType>(packed.getType()).getDimSize(1);
@@ -108,19 +127,21 @@ private:
     runs.clear();
     /// The numbers of the outputs that are encoded.
     const float *outputs[kPanelOutputs] = {};
-    int64_t lane = 0, first = panel * kPanelOutputs;
+    const int64_t matrix = panel / part.panelsOfMatrix();
+    int64_t lane = 0, first = panel % part.panelsOfMatrix() * kPanelOutputs;
     for (const Segment &segment : part.segments) {
+      const int64_t ofMatrix = segment.outputs() / part.matrices;
       const int64_t count =
-          std::min(kPanelOutputs - lane, segment.outputs() - first - lane);
+          std::min(kPanelOutputs - lane, ofMatrix - first - lane);
       if (count > 0) {
-        read(part, {&segment, first + lane, count, lane, 0}, outputs);
+        read(part, {&segment, matrix * ofMatrix + first + lane, count, lane, 0},
+             outputs);
         lane += count;
       }
-      first -= segment.outputs();
+      first -= ofMatrix;
     }
-    const auto size = static_cast<uint64_t>(panelBytes(part.format, k));
-    uint8_t *bytes =
-        append(part.offset + static_cast<uint64_t>(panel) * size, size);
+    const uint64_t size = part.taskBytes();
+    uint8_t *bytes = append(part.placeOf(panel), size);
     numerics::EncodeError errors[kPanelOutputs];
     const bool allKept = lane == kPanelOutputs &&
                          llvm::none_of(outputs, [](auto *o) { return o; });
@@ -180,7 +201,8 @@ private:
         const numerics::EncodeStatus status =
             numerics::packPanel(part.format, only, part.k, bytes.data());
         if (status != numerics::EncodeStatus::Ok)
-          return refusal(*run.segment->source, status);
+          return refusal(*run.segment->source, status,
+                         run.first + lane - run.lane);
       }
     return Error("a panel cannot be packed, but each of its outputs can");
   }
@@ -243,12 +265,9 @@ static std::vector<Conversion> findConversions(std::span<Part> parts) {
 static std::vector<std::vector<Task>> batchesOf(std::span<Part> parts) {
   std::map<uint64_t, std::vector<Task>> batches;
   for (Part &part : parts) {
-    const uint64_t bytes =
-        part.isMatrix() ? static_cast<uint64_t>(panelBytes(part.format, part.k))
-                        : part.size;
-    for (uint64_t at = 0; at < part.size; at += bytes)
-      batches[(part.offset + at) / kWeightsAlign].push_back(
-          {&part, static_cast<int64_t>(at / bytes)});
+    const int64_t panels = part.panelsOfMatrix() * part.matrices;
+    for (int64_t panel = 0; panel < panels; ++panel)
+      batches[part.placeOf(panel) / kWeightsAlign].push_back({&part, panel});
   }
   std::vector<std::vector<Task>> result;
   result.reserve(batches.size());

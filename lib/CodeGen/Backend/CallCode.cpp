@@ -31,6 +31,8 @@ static int64_t valueOf(SizeRole role, CallSize size) {
     return size.queries;
   case SizeRole::Tokens:
     return size.tokens;
+  case SizeRole::Chosen:
+    return size.chosen;
   default:
     return 1;
   }

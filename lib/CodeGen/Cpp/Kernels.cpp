@@ -580,3 +580,9 @@ int64_t qwenCppDeltaRule(const float *q, const float *k, const float *v,
     return call.run<16, false>();
   return call.run<32, true>();
 }
+
+//===----------------------------------------------------------------------===//
+// Experts
+//===----------------------------------------------------------------------===//
+
+#include "Experts.cpp"

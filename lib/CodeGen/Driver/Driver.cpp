@@ -6,5 +6,6 @@
 
 #include "Attention.cpp"
 #include "Elementwise.cpp"
+#include "Experts.cpp"
 #include "LinearAttention.cpp"
 #include "Products.cpp"

@@ -93,7 +93,10 @@ private:
   }
 
   WeightOffset partAt(FlatSymbolRefAttr part) const override {
-    return WeightOffset(offsets.lookup(part.getValue()));
+    return WeightOffset(static_cast<int64_t>(partOf(part).getOffset()));
+  }
+  Bytes strideOf(FlatSymbolRefAttr part) const override {
+    return Bytes(static_cast<int64_t>(partOf(part).getStride().value_or(0)));
   }
   CachePlace cacheOf(ForwardOp op) const override { return caches.placeOf(op); }
   Bytes cacheElementBytes() const override {
@@ -108,6 +111,10 @@ private:
     return Tokens(attentionTokens(scores, groupQueries));
   }
 
+  PackedOp partOf(FlatSymbolRefAttr name) const {
+    return parts.lookup(name.getValue());
+  }
+
   /// Says that the thread begins `op`.
   void trace(ForwardOp op) {
     call(functions.trace(), i32(op.getPlanAttr().getId()));
@@ -119,8 +126,8 @@ private:
   Instances &functions;
   const KvFormat kvFormat;
   const CacheList &caches;
-  /// Offsets by the names of packed parts.
-  llvm::StringMap<int64_t> offsets;
+  /// Parts of the image by their names.
+  llvm::StringMap<PackedOp> parts;
   Value context, thread;
   SmallVector<Attribute> opNames, opWork, opKernels;
 };
@@ -231,7 +238,7 @@ LogicalResult ForwardLowering::run() {
   if (failed(check()))
     return failure();
   for (auto packed : module.getOps<PackedOp>())
-    offsets[packed.getSymName()] = static_cast<int64_t>(packed.getOffset());
+    parts[packed.getSymName()] = packed;
 
   const Type pointer = LLVM::LLVMPointerType::get(module.getContext());
   const Type i32Type = builder.getI32Type();

@@ -10,10 +10,10 @@ using namespace qwen;
 static int64_t tokenBytes(Value value) {
   if (isTokenIntegers(value.getType()) || isIntegers(value.getType()))
     return 0;
-  const int64_t n = widthOf(value);
-  if (!isQuantizedActivations(value.getType()))
-    return 4 * n;
-  return n + 4 * ceilDiv(n, kActivationBlock) + 4 * (n / kGroup);
+  const int64_t n = widthOf(value), choices = choicesOfToken(value);
+  if (!isInBlocks(value.getType()))
+    return choices * 4 * n;
+  return choices * (n + 4 * ceilDiv(n, kActivationBlock) + 4 * (n / kGroup));
 }
 
 OpWork qwen::workOf(ForwardOp op, ModuleOp module, KvFormat kv) {
@@ -28,11 +28,14 @@ OpWork qwen::workOf(ForwardOp op, ModuleOp module, KvFormat kv) {
         cast<FlatSymbolRefAttr>(op.getPackedAttr()[i]));
     const int64_t bytes = part.getByteSize();
     work.weightBytes += bytes;
-    work.activeBytes +=
-        use.role == WeightRole::Gathered
-            ? bytes / alignTo(cast<ShapedType>(part.getType()).getDimSize(0),
-                              kPanelOutputs)
-            : bytes;
+    if (use.experts)
+      work.activeBytes += bytes / use.experts->count * use.experts->active;
+    else if (use.role == WeightRole::Gathered)
+      work.activeBytes +=
+          bytes / alignTo(cast<ShapedType>(part.getType()).getDimSize(0),
+                          kPanelOutputs);
+    else
+      work.activeBytes += bytes;
   }
   for (auto [i, use] : llvm::enumerate(op.getKernelUses())) {
     if (use.gemm)

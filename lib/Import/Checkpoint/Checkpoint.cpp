@@ -187,6 +187,8 @@ public:
     if (layersOf(model.architecture).hasLinear)
       mapValues(weights(), kFolderMaps);
     divideQueries();
+    divideLinearProjections();
+    stackExperts();
   }
 
   std::string ownName(std::string_view name) const override {

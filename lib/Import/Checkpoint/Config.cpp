@@ -274,20 +274,77 @@ static void parseLayerKinds(const JsonValue &root,
   }
 }
 
+/// The number of experts, which transformers 5 gives another name.
+static int64_t parseExpertCount(const JsonValue &root) {
+  const auto count = root.findValue("num_experts");
+  const auto local = root.findValue("num_local_experts");
+  const int64_t experts = (count || !local ? root.at("num_experts") : *local)
+                              .integer(1, kMaxExperts);
+  if (local && local->integer(1, kMaxExperts) != experts)
+    local->fail(std::to_string(experts) + ", as in num_experts,");
+  return experts;
+}
+
+static ExpertsShape parseExperts(const JsonValue &root,
+                                 const LayerTraits &layers) {
+  const auto width = [&](const char *key) {
+    return root.at(key).multiple(kGroup, kGroup, kMaxModelWidth);
+  };
+  ExpertsShape experts = {};
+  experts.count = parseExpertCount(root);
+  experts.active = root.at("num_experts_per_tok").integer(1, experts.count);
+  experts.width = width("moe_intermediate_size");
+  if (layers.hasSharedExpert)
+    experts.sharedWidth = width("shared_expert_intermediate_size");
+  const auto normalized = root.findValue("norm_topk_prob");
+  experts.normalized =
+      normalized ? normalized->boolean() : layers.normalizesExperts;
+  if (layers.normalizesExperts && !experts.normalized)
+    normalized->refuse("supported is true");
+  return experts;
+}
+
+/// Reads which layers have experts: each `decoder_sparse_step`-th one that is
+/// not among `mlp_only_layers`.
+static void parseMlpKinds(const JsonValue &root, ModelConfig &model) {
+  model.mlpKinds.resize(static_cast<size_t>(model.layers));
+  if (!layersOf(model.architecture).hasExperts)
+    return;
+  const ExpertsShape experts = parseExperts(root, layersOf(model.architecture));
+  const auto found = root.findValue("decoder_sparse_step");
+  const int64_t step = found ? found->integer(1, kMaxModelCount) : 1;
+  for (int64_t layer = step - 1; layer < model.layers; layer += step)
+    model.mlpKinds[static_cast<size_t>(layer)] = experts;
+  if (const auto dense = root.findValue("mlp_only_layers"))
+    for (const JsonValue &layer : dense->elements())
+      // transformers passes over numbers of no layer.
+      if (const int64_t number = layer.integer(0, kMaxModelCount);
+          number < model.layers)
+        model.mlpKinds[static_cast<size_t>(number)] = DenseMlp();
+}
+
 /// The sizes that have no default.
 static constexpr SizeKey kConfigSizes[] = {
     {&ModelShape::vocabSize, "vocab_size"},
     {&ModelShape::hiddenSize, "hidden_size"},
     {&ModelShape::layers, "num_hidden_layers"},
-    {&ModelShape::heads, "num_attention_heads"},
+    {&ModelShape::heads, "num_attention_heads"}};
+static constexpr SizeKey kMlpSizes[] = {
     {&ModelShape::intermediateSize, "intermediate_size"}};
+/// Where all layers have experts.
+static constexpr SizeKey kExpertSizes[] = {
+    {&ModelShape::intermediateSize, "moe_intermediate_size"}};
 
 /// Reads the sizes and checks that they agree with each other.
 static void parseSizes(const JsonValue &root, const std::string &path,
                        ModelConfig &model) {
-  readSizes(
-      kConfigSizes, [&](const SizeKey &key) { return root.at(key.key); },
-      model);
+  const auto at = [&](const SizeKey &key) { return root.at(key.key); };
+  readSizes(kConfigSizes, at, model);
+  if (layersOf(model.architecture).hasExperts &&
+      !root.find("intermediate_size"))
+    readSizes(kExpertSizes, at, model);
+  else
+    readSizes(kMlpSizes, at, model);
   const JsonValue kvHeads = root.at("num_key_value_heads");
   // In transformers, null means no head groups.
   model.kvHeads =
@@ -327,6 +384,7 @@ static void parseModel(const JsonValue &whole, const JsonValue &root,
   if (layersOf(model.architecture).hasLinear)
     linear = parseLinear(root, model);
   parseLayerKinds(root, linear, model);
+  parseMlpKinds(root, model);
   parseRope(root, model);
   model.rmsNormEps = root.at("rms_norm_eps").number(1e-30, 1);
   const auto outer = whole.findValue("tie_word_embeddings");

@@ -280,6 +280,7 @@ LinearAttention ConfigReader::readLinear(const ModelConfig &model) {
 void ConfigReader::readLayerKinds(const StoredTensors &tensors,
                                   ModelConfig &model) {
   model.layerKinds.resize(static_cast<size_t>(model.layers));
+  model.mlpKinds.resize(model.layerKinds.size());
   if (!layersOf(architecture).hasLinear)
     return;
   const LinearAttention linear = readLinear(model);

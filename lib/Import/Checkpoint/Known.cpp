@@ -188,6 +188,7 @@ static constexpr FixedKey kConfigFixed[] = {
     {"attention_bias", "false"},
     {"mlp_bias", "false"},
     {"no_bias", "true"},
+    {"qkv_bias", "true"},
     {"attn_output_gate", "false"},
     {"output_gate_type", "null"},
     {"use_parallel_residual", "false"},

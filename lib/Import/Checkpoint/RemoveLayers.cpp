@@ -50,9 +50,12 @@ static std::vector<int64_t> newNumbers(const ModelConfig &model,
 std::set<std::string> Checkpoint::removeLayers(const Pruning &pruning) {
   const std::vector<int64_t> numbers = newNumbers(model, pruning.layers);
   std::vector<LayerKind> kinds;
+  std::vector<MlpKind> mlpKinds;
   for (size_t i = 0; i < numbers.size(); ++i)
-    if (numbers[i] >= 0)
+    if (numbers[i] >= 0) {
       kinds.push_back(model.layerKinds[i]);
+      mlpKinds.push_back(model.mlpKinds[i]);
+    }
   if (!std::equal(kinds.begin(), kinds.end(), model.layerKinds.begin()))
     throw Error(part::subject("--prune") +
                 " breaks the pattern of full and linear attention of " +
@@ -78,6 +81,7 @@ std::set<std::string> Checkpoint::removeLayers(const Pruning &pruning) {
   sources = std::move(kept);
   model.layers = std::ssize(kinds);
   model.layerKinds = std::move(kinds);
+  model.mlpKinds = std::move(mlpKinds);
   model.pruning = pruning;
   model.notes.push_back(pruning.describe());
   return removed;

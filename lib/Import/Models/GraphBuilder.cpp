@@ -55,7 +55,9 @@ private:
   Value attention(int64_t layer, Value input);
   Value linearAttention(int64_t layer, const LinearAttention &sizes,
                         Value input);
-  Value mlp(const std::string &path, Value input);
+  Value mlp(const std::string &path, Value input, int64_t width);
+  Value experts(const std::string &path, const ExpertsShape &sizes,
+                Value input);
   Value lmHead(Value input, FlatSymbolRefAttr embedding);
   void setFacts();
 
@@ -89,17 +91,22 @@ FlatSymbolRefAttr GraphBuilder::weight(const Twine &path,
                                 : WeightFormat::Q8_0;
   const Type element = kept == WeightFormat::BF16 ? Type(builder.getBF16Type())
                                                   : builder.getF32Type();
-  const int64_t values = entry.source->shape().values();
+  const WeightShape &stored = entry.source->shape();
+  // Experts have their outputs one after another.
+  const llvm::SmallVector<int64_t> type =
+      traits.isFlat ? llvm::SmallVector<int64_t>{stored.values()}
+      : shape.size() == 3
+          ? llvm::SmallVector<int64_t>{stored.outputs(), stored.k()}
+          : llvm::SmallVector<int64_t>(shape);
   const auto format =
       isQuantized(kept) ? FormatAttr::get(context, kept) : FormatAttr();
   const bool hasIntegers = entry.source->hasIntegers();
-  WeightOp::create(
-      weights, at(path), name,
-      RankedTensorType::get(traits.isFlat ? values : shape, element),
-      SourceAttr::get(context, builder.getStringAttr(name),
-                      hasIntegers ? format : FormatAttr(),
-                      hasIntegers ? FormatAttr() : format),
-      traits.isExact, FormatAttr());
+  WeightOp::create(weights, at(path), name,
+                   RankedTensorType::get(type, element),
+                   SourceAttr::get(context, builder.getStringAttr(name),
+                                   hasIntegers ? format : FormatAttr(),
+                                   hasIntegers ? FormatAttr() : format),
+                   traits.isExact, FormatAttr());
   return symbol;
 }
 
@@ -223,14 +230,56 @@ Value GraphBuilder::linearAttention(int64_t layer, const LinearAttention &sizes,
   return linear(path + ".out_proj", o, config.hiddenSize);
 }
 
-Value GraphBuilder::mlp(const std::string &path, Value input) {
-  const Value gate =
-      linear(path + ".gate_proj", input, config.intermediateSize);
-  const Value up = linear(path + ".up_proj", input, config.intermediateSize);
+Value GraphBuilder::mlp(const std::string &path, Value input, int64_t width) {
+  const Value gate = linear(path + ".gate_proj", input, width);
+  const Value up = linear(path + ".up_proj", input, width);
   const Value product =
       SwiGluOp::create(builder, at(path + ".act_fn"), TypeRange(gate.getType()),
                        ValueRange({gate, up}), SwiGluOp::Properties());
   return linear(path + ".down_proj", product, config.hiddenSize);
+}
+
+/// Experts in place of an mlp.
+Value GraphBuilder::experts(const std::string &path, const ExpertsShape &sizes,
+                            Value input) {
+  const auto &[count, active, width, sharedWidth, normalized] = sizes;
+  const int64_t hidden = config.hiddenSize;
+  const WeightTraits exact = {.isExact = true};
+  llvm::SmallVector<Value> logits = {
+      linear(path + ".gate", input, count, exact)};
+  llvm::SmallVector<Value> shared;
+  if (sharedWidth != 0) {
+    logits.push_back(linear(path + ".shared_expert_gate", input, 1, exact));
+    shared.push_back(mlp(path + ".shared_expert", input, sharedWidth));
+  }
+  const Type integers = builder.getI32Type();
+  const Type choices =
+      RankedTensorType::get({ShapedType::kDynamic, active}, integers);
+  RouteOp::Properties choice;
+  if (normalized)
+    choice.setNormalized(builder.getUnitAttr());
+  auto route = RouteOp::create(
+      builder, at(path + ".route"),
+      TypeRange({activations(active + std::ssize(shared)), choices, choices,
+                 RankedTensorType::get(count + 1, integers)}),
+      logits, choice);
+
+  const std::string tensors = "model." + path + ".experts.";
+  ExpertsUpOp::Properties up;
+  up.setGate(weight(tensors + "gate_proj.weight", {count, width, hidden}));
+  up.setUp(weight(tensors + "up_proj.weight", {count, width, hidden}));
+  const Type hiddenRows = RankedTensorType::get(
+      {ShapedType::kDynamic, active, width}, builder.getF32Type());
+  const Value product = ExpertsUpOp::create(
+      builder, at(path + ".experts.gate_up_proj"), TypeRange(hiddenRows),
+      ValueRange({input, route.getOrder(), route.getFirst()}), up);
+  ExpertsDownOp::Properties down;
+  down.setDown(weight(tensors + "down_proj.weight", {count, hidden, width}));
+  llvm::SmallVector<Value> operands = {product, route.getWeights(),
+                                       route.getOrder(), route.getFirst()};
+  llvm::append_range(operands, shared);
+  return ExpertsDownOp::create(builder, at(path + ".experts.down_proj"),
+                               TypeRange(input.getType()), operands, down);
 }
 
 /// The logits or scores of normed rows (ModelOutput::width).
@@ -325,8 +374,11 @@ OwningOpRef<ModuleOp> GraphBuilder::build() try {
         builder,
         at(path + (linear ? ".linear_attn" : ".self_attn") + ".residual"), x,
         mixed);
+    const Value input = rmsNorm(path + ".post_attention_layernorm", x);
+    const ExpertsShape *sizes = config.expertsOf(layer);
     const Value computed =
-        mlp(path + ".mlp", rmsNorm(path + ".post_attention_layernorm", x));
+        sizes ? experts(path + ".mlp", *sizes, input)
+              : mlp(path + ".mlp", input, config.intermediateSize);
     x = AddOp::create(builder, at(path + ".mlp.residual"), x, computed);
   }
 

@@ -13,12 +13,13 @@ namespace qwen {
 
 struct KernelInfo;
 
-/// Sizes of a call: SizeRole::Length, SizeRole::Queries and SizeRole::Tokens.
+/// Sizes of a call: SizeRole::Length, Queries, Tokens and Chosen.
 /// All other integers of a call are 1.
 struct CallSize {
   int64_t length;
   int64_t queries = 1;
   int64_t tokens = 1;
+  int64_t chosen = 1;
 
   auto operator<=>(const CallSize &) const = default;
 };

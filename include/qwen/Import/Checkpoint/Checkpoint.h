@@ -97,6 +97,12 @@ protected:
 
   /// Calls `adapt`, if there is one.
   void adaptWeights(const AdaptFn &adapt);
+  /// Divides in_proj_qkvz and in_proj_ba, which have the outputs of each key
+  /// head one after another, where the model has them.
+  void divideLinearProjections();
+  /// Gives the matrices of all experts of a layer one weight: its gate_proj is
+  /// "...mlp.experts.gate_proj.weight", [experts, outputs, K].
+  void stackExperts();
   /// Divides q_proj of hybrids, which has the queries of each head and then
   /// their gate.
   void divideQueries();

@@ -33,7 +33,13 @@ enum class Architecture : uint8_t {
   Qwen3_5Vision,
   Qwen2_5Vision,
   Qwen3Vision,
-  Qwen1
+  Qwen1,
+  Qwen2Moe,
+  Qwen3Moe,
+  Qwen3MoeVision,
+  Qwen3_5Moe,
+  Qwen3_5MoeVision,
+  Qwen3Next
 };
 
 /// How the layers of an architecture differ from those of the others.
@@ -48,6 +54,17 @@ struct LayerTraits {
   bool hasLinear = false;
   /// Whether the rotation may be that of a part of each head.
   bool rotatesPart = false;
+  /// Whether layers may have experts, and an expert of all tokens with them.
+  bool hasExperts = false;
+  bool hasSharedExpert = false;
+  /// Whether the weights of experts are divided by their sum, where no key says
+  /// so.
+  bool normalizesExperts = false;
+  /// Whether tensors of all experts have K before outputs.
+  bool transposesExperts = false;
+  /// Whether projections of linear attention share tensors, key head by key
+  /// head.
+  bool joinsProjections = false;
 };
 inline constexpr LayerTraits kQwen2Layers = {.hasBiases = true};
 inline constexpr LayerTraits kQwen3Layers = {.hasHeadNorms = true};
@@ -55,6 +72,27 @@ inline constexpr LayerTraits kQwen3_5Layers = {.hasHeadNorms = true,
                                                .hasGate = true,
                                                .hasLinear = true,
                                                .rotatesPart = true};
+
+inline constexpr LayerTraits kQwen2MoeLayers = {
+    .hasBiases = true, .hasExperts = true, .hasSharedExpert = true};
+inline constexpr LayerTraits kQwen3MoeLayers = {.hasHeadNorms = true,
+                                                .hasExperts = true};
+inline constexpr LayerTraits kQwen3MoeVisionLayers = {
+    .hasHeadNorms = true, .hasExperts = true, .transposesExperts = true};
+inline constexpr LayerTraits kQwen3_5MoeLayers = {.hasHeadNorms = true,
+                                                  .hasGate = true,
+                                                  .hasLinear = true,
+                                                  .rotatesPart = true,
+                                                  .hasExperts = true,
+                                                  .hasSharedExpert = true,
+                                                  .normalizesExperts = true};
+inline constexpr LayerTraits kQwen3NextLayers = {.hasHeadNorms = true,
+                                                 .hasGate = true,
+                                                 .hasLinear = true,
+                                                 .rotatesPart = true,
+                                                 .hasExperts = true,
+                                                 .hasSharedExpert = true,
+                                                 .joinsProjections = true};
 
 /// An architecture: its names, and what differs outside of layers.
 struct ArchitectureInfo {
@@ -88,6 +126,19 @@ inline constexpr ArchitectureInfo kArchitectures[] = {
      /*hasAxes=*/true, /*hasVision=*/true, "the text of Qwen3-VL"},
     {"QWenLMHeadModel", "qwen", "", kQwen2Layers, /*hasAxes=*/false,
      /*hasVision=*/false, "Qwen 1"},
+    {"Qwen2MoeForCausalLM", "qwen2_moe", "", kQwen2MoeLayers,
+     /*hasAxes=*/false, /*hasVision=*/false},
+    {"Qwen3MoeForCausalLM", "qwen3_moe", "", kQwen3MoeLayers,
+     /*hasAxes=*/false, /*hasVision=*/false},
+    {"Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", "",
+     kQwen3MoeVisionLayers, /*hasAxes=*/true, /*hasVision=*/true,
+     "the text of Qwen3-VL-MoE"},
+    {"Qwen3_5MoeForCausalLM", "qwen3_5_moe", "", kQwen3_5MoeLayers,
+     /*hasAxes=*/true, /*hasVision=*/false},
+    {"Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", "", kQwen3_5MoeLayers,
+     /*hasAxes=*/true, /*hasVision=*/true, "the text of Qwen3.5-MoE"},
+    {"Qwen3NextForCausalLM", "qwen3_next", "", kQwen3NextLayers,
+     /*hasAxes=*/false, /*hasVision=*/false},
 };
 constexpr const ArchitectureInfo &infoOf(Architecture architecture) {
   return kArchitectures[static_cast<size_t>(architecture)];
@@ -114,6 +165,14 @@ struct LinearAttention {
 
 /// What mixes the tokens in a layer.
 using LayerKind = std::variant<FullAttention, LinearAttention>;
+
+/// A feed-forward network of intermediateSize.
+struct DenseMlp {
+  bool operator==(const DenseMlp &) const = default;
+};
+
+/// What a layer computes of each token alone.
+using MlpKind = std::variant<DenseMlp, ExpertsShape>;
 
 /// What says that weights are quantized, and how. It has no effect if all
 /// tensors are floats.
@@ -151,6 +210,7 @@ struct ModelConfig : ModelShape {
   ModelOutput output = {};
   /// One for each layer.
   std::vector<LayerKind> layerKinds;
+  std::vector<MlpKind> mlpKinds;
   /// Whether the first value heads of all key heads come first (DeltaRuleOp).
   bool interleavesValueHeads = false;
   /// The values of a head that are rotated, its first ones.
@@ -166,6 +226,18 @@ struct ModelConfig : ModelShape {
   Pruning pruning = {};
   /// Lines of the summary, printable.
   std::vector<std::string> notes;
+
+  /// The experts of a layer, or null.
+  const ExpertsShape *expertsOf(int64_t layer) const {
+    return std::get_if<ExpertsShape>(&mlpKinds[static_cast<size_t>(layer)]);
+  }
+  /// Those of the first layer that has some, or null: all have the same sizes.
+  const ExpertsShape *experts() const {
+    for (int64_t layer = 0; layer < layers; ++layer)
+      if (const ExpertsShape *found = expertsOf(layer))
+        return found;
+    return nullptr;
+  }
 };
 
 } // namespace qwen

@@ -1,0 +1,136 @@
+//===- DivideTensors.cpp - Weights that share tensors ---------------------===//
+//
+// The layouts of the tensors of experts and of linear attention in folders.
+//
+//===----------------------------------------------------------------------===//
+
+#include "qwen/Import/Checkpoint/Checkpoint.h"
+
+#include "qwen/Support/Error.h"
+#include "qwen/Weights/Sources.h"
+#include "qwen/Weights/Transposed.h"
+
+using namespace qwen;
+
+static std::string layerPath(int64_t layer) {
+  return "model.layers." + std::to_string(layer) + ".";
+}
+
+//===----------------------------------------------------------------------===//
+// Linear attention
+//===----------------------------------------------------------------------===//
+
+/// Appends `count` numbers from `first` on.
+static void append(std::vector<int64_t> &rows, int64_t first, int64_t count) {
+  for (int64_t row : rowsFrom(first, count))
+    rows.push_back(row);
+}
+
+void Checkpoint::divideLinearProjections() {
+  if (!layersOf(model.architecture).joinsProjections)
+    return;
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    const auto *linear = std::get_if<LinearAttention>(
+        &model.layerKinds[static_cast<size_t>(layer)]);
+    if (!linear)
+      continue;
+    const auto &[keyHeads, keyDim, heads, valueDim] = *linear;
+    const int64_t sharing = heads / keyHeads, values = sharing * valueDim;
+    std::vector<int64_t> queries, keys, v, z, b, a;
+    for (int64_t head = 0; head < keyHeads; ++head) {
+      const int64_t first = head * 2 * (keyDim + values);
+      append(queries, first, keyDim);
+      append(keys, first + keyDim, keyDim);
+      append(v, first + 2 * keyDim, values);
+      append(z, first + 2 * keyDim + values, values);
+      append(b, head * 2 * sharing, sharing);
+      append(a, head * 2 * sharing + sharing, sharing);
+    }
+    queries.insert(queries.end(), keys.begin(), keys.end());
+    queries.insert(queries.end(), v.begin(), v.end());
+    const std::string path = layerPath(layer) + "linear_attn.in_proj_";
+    const auto divide =
+        [&](const char *from, int64_t outputs,
+            std::initializer_list<std::pair<const char *, std::vector<int64_t>>>
+                parts) {
+          const WeightSources::Entry all =
+              weight(path + from + ".weight", {{outputs, model.hiddenSize}});
+          for (const auto &[name, rows] : parts)
+            sources.set(path + name + ".weight",
+                        {makeRows(all.source, rows), all.tensors});
+        };
+    divide("qkvz", linear->channels() + heads * valueDim,
+           {{"qkv", queries}, {"z", z}});
+    divide("ba", 2 * heads, {{"b", b}, {"a", a}});
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Experts
+//===----------------------------------------------------------------------===//
+
+/// Throws Error unless `source`, of experts, is floats: published forms of
+/// integers with experts are not known.
+static void requireFloats(const WeightSource &source) {
+  if (!source.floatType())
+    throw Error(source.name() + " has " +
+                part::found(std::string(source.form())) +
+                ", which is not supported for experts; " +
+                part::needed("a checkpoint of floats") + " is needed");
+}
+
+void Checkpoint::stackExperts() {
+  const bool isTransposed = layersOf(model.architecture).transposesExperts;
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    const ExpertsShape *experts = model.expertsOf(layer);
+    if (!experts)
+      continue;
+    const std::string path = layerPath(layer) + "mlp.experts.";
+    const auto set = [&](const std::string &name, WeightSourcePtr source,
+                         std::vector<std::string> tensors) {
+      requireFloats(*source);
+      sources.set(path + name + ".weight",
+                  {std::move(source), std::move(tensors)});
+    };
+    // A tensor an expert.
+    const auto stack = [&](const std::string &name, int64_t outputs,
+                           int64_t k) {
+      std::vector<WeightSourcePtr> all;
+      std::vector<std::string> tensors;
+      for (int64_t i = 0; i < experts->count; ++i) {
+        const WeightSources::Entry &entry = weight(
+            path + std::to_string(i) + "." + name + ".weight", {{outputs, k}});
+        all.push_back(entry.source);
+        tensors.insert(tensors.end(), entry.tensors.begin(),
+                       entry.tensors.end());
+      }
+      set(name, makeStacked(std::move(all)), std::move(tensors));
+    };
+    // Those of all experts in one tensor.
+    const auto stacked = [&](const std::string &name, int64_t outputs,
+                             int64_t k) -> WeightSources::Entry {
+      if (!isTransposed)
+        return weight(path + name, {{experts->count, outputs, k}});
+      WeightSources::Entry entry =
+          weight(path + name, {{experts->count, k, outputs}});
+      requireFloats(*entry.source);
+      entry.source = makeTransposed(*stored.find(path + name));
+      return entry;
+    };
+    const int64_t width = experts->width, hidden = model.hiddenSize;
+    if (stored.find(path + "gate_up_proj")) {
+      const auto [source, tensors] = stacked("gate_up_proj", 2 * width, hidden);
+      set("gate_proj", makeSlices(source, 0, width), tensors);
+      set("up_proj", makeSlices(source, width, width), tensors);
+    } else {
+      stack("gate_proj", width, hidden);
+      stack("up_proj", width, hidden);
+    }
+    if (stored.find(path + "down_proj")) {
+      const auto [source, tensors] = stacked("down_proj", hidden, width);
+      set("down_proj", source, tensors);
+    } else {
+      stack("down_proj", hidden, width);
+    }
+  }
+}

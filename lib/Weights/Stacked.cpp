@@ -1,0 +1,173 @@
+//===- Stacked.cpp - Matrices of one shape as one weight ------------------===//
+
+#include "qwen/Weights/Sources.h"
+
+#include <algorithm>
+
+using namespace qwen;
+
+/// Calls visit(matrix, output, run, done) for `count` outputs from `first` on:
+/// `run` of them are those of a matrix, from `output` on, behind `done` others.
+/// A matrix has `size` outputs.
+template <typename Visit>
+static void forMatrices(int64_t size, int64_t first, int64_t count,
+                        Visit visit) {
+  for (int64_t done = 0, run = 0; done < count; done += run) {
+    const int64_t output = (first + done) % size;
+    run = std::min(count - done, size - output);
+    visit((first + done) / size, output, run, done);
+  }
+}
+
+/// `run` bits of a set, from bit `done` on.
+static OutputSet someOf(OutputSet outputs, int64_t done, int64_t run) {
+  return outputs >> done & ((OutputSet{1} << run) - 1);
+}
+
+namespace {
+/// Outputs of another source, matrix by matrix: `place` gives the source of a
+/// matrix and the number of its first output there.
+template <typename Derived> class MatricesSource : public WeightSource {
+public:
+  const WeightShape &shape() const override { return sizes; }
+
+  void read(int64_t first, int64_t count, float *values) const override {
+    forMatrices(sizes.sizes[1], first, count,
+                [&](int64_t matrix, int64_t output, int64_t run, int64_t done) {
+                  const auto &[source, begin] = place(matrix);
+                  source.read(begin + output, run, values + done * sizes.k());
+                });
+  }
+
+  OutputSet kept(WeightFormat format, int64_t first,
+                 int64_t count) const override {
+    OutputSet outputs = 0;
+    forMatrices(sizes.sizes[1], first, count,
+                [&](int64_t matrix, int64_t output, int64_t run, int64_t done) {
+                  const auto &[source, begin] = place(matrix);
+                  outputs |= source.kept(format, begin + output, run) << done;
+                });
+    return outputs;
+  }
+
+  numerics::EncodeError keep(WeightFormat format, int64_t first,
+                             OutputSet outputs, int64_t lane,
+                             uint8_t *panel) const override {
+    numerics::EncodeError error;
+    const int64_t count =
+        std::min(kPanelOutputs - lane, sizes.outputs() - first);
+    forMatrices(sizes.sizes[1], first, count,
+                [&](int64_t matrix, int64_t output, int64_t run, int64_t done) {
+                  const auto &[source, begin] = place(matrix);
+                  error += source.keep(format, begin + output,
+                                       someOf(outputs, done, run), lane + done,
+                                       panel);
+                });
+    return error;
+  }
+
+protected:
+  struct Place {
+    const WeightSource &source;
+    int64_t first;
+  };
+
+  explicit MatricesSource(WeightShape shape) : sizes(std::move(shape)) {}
+
+  const WeightShape sizes;
+
+private:
+  Place place(int64_t matrix) const {
+    return static_cast<const Derived &>(*this).placeOf(matrix);
+  }
+};
+
+class StackedSource final : public MatricesSource<StackedSource> {
+public:
+  explicit StackedSource(std::vector<WeightSourcePtr> from)
+      : MatricesSource({{std::ssize(from), from.front()->shape().outputs(),
+                         from.front()->shape().k()}}),
+        sources(std::move(from)) {}
+
+  Place placeOf(int64_t matrix) const {
+    return {*sources[static_cast<size_t>(matrix)], 0};
+  }
+
+  ErrorText name() const override {
+    return sources.front()->name() + " and those of " +
+           std::to_string(sources.size() - 1) + " other experts";
+  }
+  ErrorText nameOf(int64_t output) const override {
+    return placeOf(output / sizes.sizes[1])
+        .source.nameOf(output % sizes.sizes[1]);
+  }
+  std::string_view form() const override { return sources.front()->form(); }
+  uint64_t bytesToRead() const override {
+    uint64_t bytes = 0;
+    for (const WeightSourcePtr &source : sources)
+      bytes += source->bytesToRead();
+    return bytes;
+  }
+  std::optional<StoredType> floatType() const override {
+    return same(&WeightSource::floatType).value_or(std::nullopt);
+  }
+  WeightFormat keptFormat() const override {
+    return same(&WeightSource::keptFormat).value_or(WeightFormat::F32);
+  }
+  bool hasIntegers() const override {
+    return same(&WeightSource::hasIntegers).value_or(false);
+  }
+
+private:
+  /// A fact of all sources, if it is the same.
+  template <typename T>
+  std::optional<T> same(T (WeightSource::*fact)() const) const {
+    const T first = (*sources.front().*fact)();
+    const bool isSame =
+        std::ranges::all_of(sources, [&](const WeightSourcePtr &source) {
+          return (*source.*fact)() == first;
+        });
+    return isSame ? std::optional(first) : std::nullopt;
+  }
+
+  const std::vector<WeightSourcePtr> sources;
+};
+
+class SlicesSource final : public MatricesSource<SlicesSource> {
+public:
+  SlicesSource(WeightSourcePtr from, int64_t first, int64_t count)
+      : MatricesSource(
+            {{from->shape().sizes[0], count, from->shape().sizes[2]}}),
+        source(std::move(from)), first(first) {}
+
+  Place placeOf(int64_t matrix) const {
+    return {*source, matrix * source->shape().sizes[1] + first};
+  }
+
+  ErrorText name() const override { return source->name(); }
+  std::string_view form() const override { return source->form(); }
+  uint64_t bytesToRead() const override {
+    return source->bytesToRead() /
+           static_cast<uint64_t>(source->shape().outputs()) *
+           static_cast<uint64_t>(sizes.outputs());
+  }
+  std::optional<StoredType> floatType() const override {
+    return source->floatType();
+  }
+  WeightFormat keptFormat() const override { return source->keptFormat(); }
+  bool hasIntegers() const override { return source->hasIntegers(); }
+
+private:
+  const WeightSourcePtr source;
+  const int64_t first;
+};
+} // namespace
+
+WeightSourcePtr qwen::makeStacked(std::vector<WeightSourcePtr> sources) {
+  return std::make_shared<StackedSource>(std::move(sources));
+}
+
+WeightSourcePtr qwen::makeSlices(WeightSourcePtr source, int64_t first,
+                                 int64_t count) {
+  return std::make_shared<SlicesSource>(std::move(source), first, count);
+}

@@ -1,0 +1,348 @@
+//===- DriverExpertsTest.cpp - Experts in the driver ----------------------===//
+//
+// Several threads choose experts and run their products, for batches in which
+// tokens share experts and for such in which they do not. Each token gets what
+// the plain model gives it alone, bit for bit.
+//
+//===----------------------------------------------------------------------===//
+
+#include "DriverAttention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+using namespace qwen;
+using namespace qwen::test;
+
+namespace {
+/// Sizes of a layer.
+struct Sizes {
+  int64_t experts, active, hidden, width;
+  WeightFormat up, down;
+  bool isNormalized, isShared;
+};
+
+/// A layer of random weights, as the plain model and as an image.
+struct Layer {
+  Layer(const Sizes &sizes, Random &random);
+
+  const Sizes sizes;
+  ReferenceExperts reference;
+  Memory image;
+  int64_t weight = 0, down = 0, stride = 0;
+};
+
+/// A call's tokens in the arena.
+struct CallTokens {
+  Values x, logits, shared, sharedLogits, residual;
+};
+} // namespace
+
+Layer::Layer(const Sizes &sizes, Random &random) : sizes(sizes) {
+  const auto &[experts, active, hidden, width, up, downFormat, isNormalized,
+               isShared] = sizes;
+  reference = {Matrix(WeightFormat::F32, experts, hidden,
+                      random.values(experts * hidden)),
+               active, isNormalized};
+  std::vector<uint8_t> bytes;
+  for (int64_t e = 0; e < experts; ++e) {
+    const auto matrix = [&](WeightFormat format, int64_t n, int64_t k) {
+      return Matrix(format, n, k, random.values(n * k, 0.2f));
+    };
+    reference.experts.push_back({matrix(up, width, hidden),
+                                 matrix(up, width, hidden),
+                                 matrix(downFormat, hidden, width)});
+    const auto &expert = reference.experts.back();
+    const auto add = [&](const Matrix &of) {
+      bytes.insert(bytes.end(), of.panels.begin(), of.panels.end());
+    };
+    const auto align = [&] {
+      bytes.resize(static_cast<size_t>(alignTo(std::ssize(bytes), 64)));
+    };
+    add(expert.gate);
+    add(expert.up);
+    align();
+    if (e == 0)
+      down = std::ssize(bytes);
+    add(expert.down);
+    align();
+    if (e == 0)
+      stride = std::ssize(bytes);
+  }
+  weight = image.add(bytes);
+}
+
+/// A product's kernel of any number of tokens. `tiles` must live as long.
+template <typename Fn>
+static ProductInstance<Fn> productOf(const std::vector<DriverTile<Fn>> &tiles) {
+  return {.cached = Length(1000),
+          .least = Panels(1),
+          .reused = Length(0),
+          .together = Panels(1),
+          .tiles = tiles.data(),
+          .tileCount = std::ssize(tiles)};
+}
+
+template <KernelOp Op> static auto tilesOf(WeightFormat format) {
+  const auto kernel = numerics::reference<Op>(kernelFormat(format));
+  return std::vector<DriverTile<KernelFn<Op>>>{{kernel, 3}, {kernel, 1}};
+}
+
+namespace {
+/// A call of the three ops.
+class ExpertsCall {
+public:
+  ExpertsCall(Layer &layer, const CallTokens &tokens,
+              std::vector<uint32_t> shares);
+
+  void run();
+  /// The result of a token.
+  const float *result(int64_t token) {
+    return arena.at(out) + token * layer.sizes.hidden;
+  }
+  const std::vector<uint32_t> &flags() const { return call.flags; }
+
+private:
+  void route(int32_t thread);
+  void up(int32_t thread);
+  void down(int32_t thread);
+
+  /// The place of blocks of int8 of so many rows.
+  BlockRows reserveBlocks(int64_t count, int64_t k) {
+    return blockRows(arena.reserve<int8_t>(count * k), k,
+                     arena.reserve(count * ceilDiv(k, kActivationBlock)),
+                     arena.reserve<int32_t>(count * k / kGroup));
+  }
+
+  Layer &layer;
+  const int64_t count;
+  Memory arena;
+  int64_t logits, sharedLogits, shared, residual, weights, ids, order, first,
+      out;
+  BlockRows in, hidden;
+  DriverCall call;
+};
+} // namespace
+
+ExpertsCall::ExpertsCall(Layer &layer, const CallTokens &tokens,
+                         std::vector<uint32_t> shares)
+    : layer(layer), count(std::ssize(tokens.x) / layer.sizes.hidden),
+      call(std::move(shares), count, 3) {
+  const Sizes &sizes = layer.sizes;
+  logits = arena.add(tokens.logits);
+  sharedLogits = arena.add(tokens.sharedLogits);
+  shared = arena.add(tokens.shared);
+  residual = arena.add(tokens.residual);
+  weights = arena.reserve(count * (sizes.active + 1));
+  ids = arena.reserve<int32_t>(count * sizes.active);
+  order = arena.reserve<int32_t>(count * sizes.active);
+  first = arena.reserve<int32_t>(sizes.experts + 1);
+  out = arena.reserve(count * sizes.hidden);
+  if (isQuantized(sizes.up)) {
+    in = reserveBlocks(count, sizes.hidden);
+    for (int64_t i = 0; i < count; ++i)
+      numerics::quantizeQ8(
+          tokens.x.data() + i * sizes.hidden, sizes.hidden,
+          arena.at<int8_t>(in.at) + i * sizes.hidden,
+          arena.at(in.scales) + i * ceilDiv(sizes.hidden, kActivationBlock),
+          arena.at<int32_t>(in.sums) + i * sizes.hidden / kGroup);
+  } else {
+    in = blockRows(arena.add(tokens.x), sizes.hidden);
+  }
+  const int64_t choices = count * sizes.active;
+  hidden = isQuantized(sizes.down)
+               ? reserveBlocks(choices, sizes.width)
+               : blockRows(arena.reserve(choices * sizes.width), sizes.width);
+  call.context.arena = arena.at<uint8_t>(0);
+  call.context.weights = layer.image.at<uint8_t>(0);
+}
+
+void ExpertsCall::route(int32_t thread) {
+  const Sizes &sizes = layer.sizes;
+  qwenDriverRoute(&call.context, thread,
+                  {.logits = rows(logits, sizes.experts),
+                   .shared = rows(sharedLogits, 1),
+                   .weights = rows(weights, sizes.active + 1),
+                   .ids = ArenaOffset(ids),
+                   .order = ArenaOffset(order),
+                   .first = ArenaOffset(first),
+                   .normalized = Flag(sizes.isNormalized),
+                   .op = OpId(0)},
+                  {.experts = Experts(sizes.experts),
+                   .chosen = Experts(sizes.active),
+                   .choose = numerics::chooseExperts,
+                   .sigmoid = sizes.isShared ? numerics::sigmoids : nullptr});
+}
+
+void ExpertsCall::up(int32_t thread) {
+  const Sizes &sizes = layer.sizes;
+  const ExpertsUpArguments arguments = {.in = in,
+                                        .order = ArenaOffset(order),
+                                        .first = ArenaOffset(first),
+                                        .weight = WeightOffset(layer.weight),
+                                        .out = hidden,
+                                        .op = OpId(1)};
+  Values scratch(static_cast<size_t>(
+      expertsUpScratch(sizes.hidden, isQuantized(sizes.up))));
+  const bool isInBlocks = isQuantized(sizes.down);
+  const auto constants = [&]<typename Instance>(const auto &product,
+                                                Instance) -> Instance {
+    return {.experts = Experts(sizes.experts),
+            .chosen = Experts(sizes.active),
+            .k = Length(sizes.hidden),
+            .width = Length(sizes.width),
+            .stride = Bytes(layer.stride),
+            .panelBytes = Bytes(panelBytes(sizes.up, sizes.hidden)),
+            .scratch = scratch.data(),
+            .product = product,
+            .swiGluF32 = isInBlocks ? nullptr : numerics::swiGluF32,
+            .swiGluQ8 = isInBlocks ? numerics::swiGluQ8 : nullptr};
+  };
+  if (isQuantized(sizes.up)) {
+    const auto tiles = tilesOf<KernelOp::LinearQ8>(sizes.up);
+    qwenDriverExpertsUpQ8(&call.context, thread, arguments,
+                          constants(productOf(tiles), ExpertsUpQ8Instance()));
+  } else {
+    const auto tiles = tilesOf<KernelOp::LinearF32>(sizes.up);
+    qwenDriverExpertsUpF32(&call.context, thread, arguments,
+                           constants(productOf(tiles), ExpertsUpF32Instance()));
+  }
+}
+
+void ExpertsCall::down(int32_t thread) {
+  const Sizes &sizes = layer.sizes;
+  const ExpertsDownArguments arguments = {
+      .in = hidden,
+      .weights = rows(weights, sizes.active + 1),
+      .order = ArenaOffset(order),
+      .first = ArenaOffset(first),
+      .weight = WeightOffset(layer.weight + layer.down),
+      .addend = rows(shared, sizes.hidden),
+      .isScaled = Flag(sizes.isShared),
+      .last = rows(residual, sizes.hidden),
+      .out = rows(out, sizes.hidden),
+      .op = OpId(2)};
+  Values scratch(static_cast<size_t>(kExpertValues));
+  const auto constants = [&]<typename Instance>(const auto &product,
+                                                Instance) -> Instance {
+    return {.experts = Experts(sizes.experts),
+            .chosen = Experts(sizes.active),
+            .k = Length(sizes.width),
+            .width = Length(sizes.hidden),
+            .stride = Bytes(layer.stride),
+            .panelBytes = Bytes(panelBytes(sizes.down, sizes.width)),
+            .scratch = scratch.data(),
+            .product = product,
+            .addScaled = numerics::addScaled};
+  };
+  if (isQuantized(sizes.down)) {
+    const auto tiles = tilesOf<KernelOp::LinearQ8>(sizes.down);
+    qwenDriverExpertsDownQ8(
+        &call.context, thread, arguments,
+        constants(productOf(tiles), ExpertsDownQ8Instance()));
+  } else {
+    const auto tiles = tilesOf<KernelOp::LinearF32>(sizes.down);
+    qwenDriverExpertsDownF32(
+        &call.context, thread, arguments,
+        constants(productOf(tiles), ExpertsDownF32Instance()));
+  }
+}
+
+void ExpertsCall::run() {
+  call.run([&](int32_t thread) {
+    route(thread);
+    qwenDriverBarrier(&call.context, thread);
+    up(thread);
+    qwenDriverBarrier(&call.context, thread);
+    down(thread);
+  });
+}
+
+/// `count` tokens. With `overlap`, all of them have almost the same logits.
+static CallTokens randomTokens(const Layer &layer, int64_t count, bool overlap,
+                               Random &random) {
+  const Sizes &sizes = layer.sizes;
+  CallTokens tokens;
+  tokens.x = random.values(count * sizes.hidden);
+  if (overlap)
+    for (size_t i = static_cast<size_t>(sizes.hidden); i < tokens.x.size(); ++i)
+      tokens.x[i] = tokens.x[i] * 0x1p-8f +
+                    tokens.x[i % static_cast<size_t>(sizes.hidden)];
+  for (int64_t i = 0; i < count; ++i) {
+    const auto begin = tokens.x.begin() + i * sizes.hidden;
+    const Values of =
+        layer.reference.router.times({begin, begin + sizes.hidden});
+    tokens.logits.insert(tokens.logits.end(), of.begin(), of.end());
+  }
+  tokens.residual = random.values(count * sizes.hidden);
+  if (sizes.isShared) {
+    tokens.shared = random.values(count * sizes.hidden);
+    tokens.sharedLogits = random.values(count, 4);
+  }
+  return tokens;
+}
+
+/// What a token gets alone.
+static Values expectedOf(const Layer &layer, const CallTokens &tokens,
+                         int64_t token) {
+  const int64_t hidden = layer.sizes.hidden;
+  const auto rowOf = [&](const Values &of) {
+    const auto begin = of.begin() + token * hidden;
+    return Values(begin, begin + hidden);
+  };
+  Values y = layer.reference.sum(rowOf(tokens.x));
+  if (layer.sizes.isShared) {
+    float w;
+    numerics::sigmoids(&tokens.sharedLogits[static_cast<size_t>(token)], 1, &w);
+    numerics::addScaled(rowOf(tokens.shared).data(), w, hidden, y.data());
+  }
+  numerics::addScaled(rowOf(tokens.residual).data(), 1, hidden, y.data());
+  return y;
+}
+
+static constexpr Sizes kSizes[] = {
+    {7, 3, 96, 64, WeightFormat::Q4_0, WeightFormat::Q4_0, true, false},
+    {5, 1, 64, 160, WeightFormat::Q8_0, WeightFormat::Q6_K, false, true},
+    {4, 4, 160, 288, WeightFormat::F32, WeightFormat::BF16, true, true},
+    {9, 2, 64, 32, WeightFormat::F32, WeightFormat::Q4_0, false, false},
+    {6, 3, 96, 128, WeightFormat::Q4_0, WeightFormat::F32, true, false},
+    {40, 8, 32, 1184, WeightFormat::Q4_0, WeightFormat::Q4_0, true, true}};
+
+TEST(Experts, GiveATokenWhatItGetsAlone) {
+  uint32_t seed = 0;
+  for (const Sizes &sizes : kSizes) {
+    Random random(++seed);
+    Layer layer(sizes, random);
+    for (int64_t count : {1, 2, 5, 33, 70}) {
+      for (const bool overlap : {false, true}) {
+        const CallTokens tokens = randomTokens(layer, count, overlap, random);
+        ExpertsCall call(layer, tokens,
+                         randomShares(random.between(1, 5), random));
+        call.run();
+        for (int64_t i = 0; i < count; ++i) {
+          ASSERT_TRUE(isSame(call.result(i), expectedOf(layer, tokens, i)))
+              << "layer " << seed << ", token " << i << " of " << count;
+          ASSERT_EQ(call.flags()[static_cast<size_t>(i)], kNoFlag);
+        }
+      }
+    }
+  }
+}
+
+/// Other tokens of the call have their results.
+TEST(Experts, FlagATokenWhoseLogitIsNotFinite) {
+  Random random(7);
+  Layer layer(kSizes[0], random);
+  for (float bad : {INFINITY, -INFINITY, NAN}) {
+    CallTokens tokens = randomTokens(layer, 6, true, random);
+    tokens.logits[static_cast<size_t>(2 * layer.sizes.experts + 5)] = bad;
+    ExpertsCall call(layer, tokens, equalShares(3));
+    call.run();
+    for (int64_t i = 0; i < 6; ++i) {
+      EXPECT_EQ(call.flags()[static_cast<size_t>(i)], i == 2 ? 0 : kNoFlag);
+      if (i != 2)
+        EXPECT_TRUE(isSame(call.result(i), expectedOf(layer, tokens, i))) << i;
+    }
+  }
+}
