@@ -2,7 +2,7 @@
 
 #include "qwen/Compiler/Compiler.h"
 
-#include "Compile.h"
+#include "CompileSteps.h"
 #include "Summary.h"
 
 #include "qwen/CodeGen/Artifact/Code.h"

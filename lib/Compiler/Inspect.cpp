@@ -2,7 +2,7 @@
 
 #include "qwen/Compiler/Inspect.h"
 
-#include "Compile.h"
+#include "CompileSteps.h"
 #include "Summary.h"
 
 #include "qwen/Dialect/QwenDialect.h"

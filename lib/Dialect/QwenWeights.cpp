@@ -1,6 +1,6 @@
 //===- QwenWeights.cpp - The symbols that name weights, and their sources -===//
 
-#include "qwen/ABI/Artifact.h"
+#include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Numerics/Rotation.h"
 #include "qwen/Support/Error.h"

@@ -2,7 +2,7 @@
 
 #include "qwen/Quantizers/ChannelScales.h"
 
-#include "Panels.h"
+#include "PanelProducts.h"
 
 #include "qwen/Numerics/Kernels.h"
 #include "qwen/Numerics/Rotation.h"

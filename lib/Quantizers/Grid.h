@@ -8,7 +8,7 @@
 #ifndef QWEN_LIB_QUANTIZERS_GRID_H
 #define QWEN_LIB_QUANTIZERS_GRID_H
 
-#include "Lanes.h"
+#include "EightFloats.h"
 
 #include "qwen/Numerics/Encode.h"
 

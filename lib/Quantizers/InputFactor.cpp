@@ -2,8 +2,8 @@
 
 #include "qwen/Quantizers/InputFactor.h"
 
-#include "Lanes.h"
-#include "Panels.h"
+#include "EightFloats.h"
+#include "PanelProducts.h"
 
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Parallel.h"

@@ -2,7 +2,7 @@
 
 #include "qwen/Quantizers/InputMoments.h"
 
-#include "Panels.h"
+#include "PanelProducts.h"
 
 #include "qwen/Support/Parallel.h"
 

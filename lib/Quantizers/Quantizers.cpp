@@ -2,7 +2,7 @@
 
 #include "qwen/Quantizers/Quantizers.h"
 
-#include "Sources.h"
+#include "QuantizedSources.h"
 
 using namespace qwen;
 

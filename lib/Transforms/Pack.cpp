@@ -1,6 +1,6 @@
 //===- Pack.cpp - The weight image ----------------------------------------===//
 
-#include "qwen/ABI/Artifact.h"
+#include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Transforms/Passes.h"
 

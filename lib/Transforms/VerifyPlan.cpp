@@ -10,7 +10,7 @@
 
 #include "PlanInput.h"
 
-#include "qwen/ABI/Artifact.h"
+#include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "llvm/ADT/DenseMap.h"

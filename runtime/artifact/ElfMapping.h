@@ -12,7 +12,7 @@
 
 #include "artifact/File.h"
 
-#include "qwen/ABI/Artifact.h"
+#include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/ABI/CpuFeatures.h"
 
 #include <string>

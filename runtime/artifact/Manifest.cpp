@@ -2,7 +2,7 @@
 
 #include "artifact/Manifest.h"
 
-#include "qwen/ABI/Artifact.h"
+#include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"

@@ -51,9 +51,9 @@
 // All keys are required, except: keys of "work" other than "kind" (0, false
 // or none), keys of "calls" (0), "step_back" of "limits" (0), "output"
 // ("logits"), "labels" (only with "scores", which need them), "pooling"
-// ("last"), "yarn" (not scaled), "experts" (none), "stride" (with "experts" of a
-// tensor only), "bos_token_id" and "quantization" (integers of the checkpoint or
-// rounded). There are no other keys.
+// ("last"), "yarn" (not scaled), "experts" (none), "stride" (with "experts" of
+// a tensor only), "bos_token_id" and "quantization" (integers of the checkpoint
+// or rounded). There are no other keys.
 //
 //===----------------------------------------------------------------------===//
 

@@ -13,7 +13,7 @@
 #include "text/AnswerParser.h"
 #include "text/Unicode.h"
 
-#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Import/Tokenizer/TokenizerBlob.h"
 
 #include <algorithm>
 

@@ -6,7 +6,7 @@
 #include "text/TokenizerWords.h"
 #include "text/Unicode.h"
 
-#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Import/Tokenizer/TokenizerBlob.h"
 
 using namespace qwen;
 

@@ -5,7 +5,7 @@
 #include "text/Tokenizer.h"
 
 #include "qwen/ABI/TokenizerFormat.h"
-#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Import/Tokenizer/TokenizerBlob.h"
 
 #include <cstring>
 

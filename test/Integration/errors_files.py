@@ -186,7 +186,7 @@ def full_disk():
     return lambda: subprocess.run(["umount", out], check=True)
 
 
-# ArtifactHeader (include/qwen/ABI/Artifact.h): offsets of its fields.
+# ArtifactHeader (include/qwen/ABI/ArtifactFormat.h): offsets of its fields.
 MAGIC = b"QWENAOT\0"
 VERSION = 8
 SECTIONS = dict(code=32, manifest=48, tokenizer=64, chatTemplate=80, weightChecksums=96, weights=112)

@@ -3,7 +3,7 @@
 #include "text/AnswerParser.h"
 #include "text/Unicode.h"
 
-#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Import/Tokenizer/TokenizerBlob.h"
 
 #include <gtest/gtest.h>
 

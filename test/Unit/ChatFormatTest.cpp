@@ -3,7 +3,7 @@
 #include "model/ChatFormat.h"
 #include "TempDir.h"
 
-#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Import/Tokenizer/TokenizerBlob.h"
 
 #include <gtest/gtest.h>
 

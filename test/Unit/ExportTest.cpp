@@ -6,7 +6,7 @@
 #include "qwen/Export/Export.h"
 #include "qwen/Import/Checkpoint/Gguf.h"
 #include "qwen/Import/Checkpoint/GgufKeys.h"
-#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Import/Tokenizer/TokenizerBlob.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Math.h"
 #include "qwen/Support/MemoryFile.h"

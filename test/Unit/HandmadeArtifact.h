@@ -7,7 +7,7 @@
 #ifndef QWEN_TEST_UNIT_HANDMADEARTIFACT_H
 #define QWEN_TEST_UNIT_HANDMADEARTIFACT_H
 
-#include "qwen/ABI/Artifact.h"
+#include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/ABI/CpuFeatures.h"
 
 #include <cstdint>

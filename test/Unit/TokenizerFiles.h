@@ -6,7 +6,7 @@
 #include "TempDir.h"
 #include "text/Tokenizer.h"
 
-#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Import/Tokenizer/TokenizerBlob.h"
 #include "qwen/Support/Error.h"
 
 #include <gtest/gtest.h>

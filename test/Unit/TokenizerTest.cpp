@@ -6,7 +6,7 @@
 #include "text/Retrieval.h"
 #include "text/Unicode.h"
 
-#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Import/Tokenizer/TokenizerBlob.h"
 #include "qwen/Support/Error.h"
 
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 
 #include "model/ToolFormat.h"
 
-#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Import/Tokenizer/TokenizerBlob.h"
 #include "qwen/Support/Error.h"
 
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include "qwen/ABI/GenerationConfig.h"
 #include "qwen/Compiler/Compiler.h"
 #include "qwen/Import/Checkpoint/ModelConfig.h"
-#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Import/Tokenizer/TokenizerBlob.h"
 
 #include <cstdint>
 #include <filesystem>

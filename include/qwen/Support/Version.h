@@ -1,6 +1,7 @@
 //===- Version.h - The version of this project ------------------*- C++ -*-===//
 //
-// CMakeLists.txt defines it. File formats have their own versions (Artifact.h).
+// CMakeLists.txt defines it. File formats have their own versions
+// (ArtifactFormat.h).
 //
 //===----------------------------------------------------------------------===//
 

@@ -2,7 +2,7 @@
 
 #include "ArtifactManifest.h"
 
-#include "qwen/ABI/Artifact.h"
+#include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/CodeGen/Lower/CacheList.h"
 #include "qwen/CodeGen/Lower/Lower.h"

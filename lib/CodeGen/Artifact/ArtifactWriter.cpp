@@ -5,7 +5,7 @@
 #include "ArtifactFile.h"
 #include "ArtifactManifest.h"
 
-#include "qwen/ABI/Artifact.h"
+#include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/CodeGen/Artifact/Code.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Backend/InstructionModels.h"

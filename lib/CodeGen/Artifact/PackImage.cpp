@@ -2,7 +2,7 @@
 
 #include "qwen/CodeGen/Artifact/PackImage.h"
 
-#include "qwen/ABI/Artifact.h"
+#include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Support/Error.h"

@@ -17,7 +17,7 @@ using namespace qwen;
 using llvm::Value;
 
 /// The end of the names that a kernel's functions have in Shims.cpp and
-/// Cpp/Kernels.cpp.
+/// CppKernels.cpp.
 static std::string suffixOf(const KernelInfo &kernel) {
   static constexpr const char *kOps[] = {
 #define QWEN_KERNEL_OP(Op, ...) #Op,

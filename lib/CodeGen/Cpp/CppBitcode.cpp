@@ -7,10 +7,10 @@ using namespace qwen;
 
 // clang-format off
 alignas(8) static constexpr unsigned char kX86[] = {
-#embed "Kernels.x86_64.bc"
+#embed "CppKernels.x86_64.bc"
 };
 alignas(8) static constexpr unsigned char kArm[] = {
-#embed "Kernels.aarch64.bc"
+#embed "CppKernels.aarch64.bc"
 };
 alignas(8) static constexpr unsigned char kAmxModel[] = {
 #embed "AmxModel.x86_64.bc"

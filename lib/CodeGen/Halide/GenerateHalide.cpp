@@ -7,7 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Kernels.h"
+#include "HalideKernels.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/MemoryFile.h"
 

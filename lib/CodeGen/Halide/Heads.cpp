@@ -1,7 +1,7 @@
 //===- Heads.cpp - Kernels over heads and pages of attention --------------===//
 
-#include "Kernels.h"
-#include "Math.h"
+#include "Expressions.h"
+#include "HalideKernels.h"
 
 #include "qwen/ABI/Blocks.h"
 

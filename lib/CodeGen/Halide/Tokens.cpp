@@ -1,7 +1,7 @@
 //===- Tokens.cpp - Kernels over the activations of a token ---------------===//
 
-#include "Kernels.h"
-#include "Math.h"
+#include "Expressions.h"
+#include "HalideKernels.h"
 
 #include "qwen/ABI/Blocks.h"
 

@@ -2,7 +2,7 @@
 
 #include "qwen/CodeGen/Lower/CacheList.h"
 
-#include "qwen/ABI/Artifact.h"
+#include "qwen/ABI/ArtifactFormat.h"
 
 #include "mlir/IR/Builders.h"
 

@@ -5,7 +5,7 @@
 
 #include "qwen/ABI/Quantization.h"
 #include "qwen/Import/Checkpoint/Checkpoint.h"
-#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Import/Tokenizer/TokenizerBlob.h"
 
 #include <cstdint>
 #include <optional>

@@ -8,7 +8,7 @@
 #ifndef QWEN_CODEGEN_BACKEND_LINK_H
 #define QWEN_CODEGEN_BACKEND_LINK_H
 
-#include "qwen/ABI/Artifact.h"
+#include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/CodeGen/Backend/Target.h"
 #include "llvm/ADT/ArrayRef.h"
 #include <memory>

@@ -9,7 +9,7 @@
 
 namespace qwen {
 
-/// LLVM bitcode of lib/CodeGen/Cpp/Kernels.cpp for `arch`, not optimized. It
+/// LLVM bitcode of lib/CodeGen/Cpp/CppKernels.cpp for `arch`, not optimized. It
 /// has a function qwenCpp<Op> for each kind with provider Cpp, and declares the
 /// constant qwenLanes.
 std::string_view cppBitcode(Arch arch);

@@ -1,4 +1,4 @@
-//===- Elementwise.cpp - Everything around the products -------------------===//
+//===- TokenKernels.cpp - Everything around the products ------------------===//
 
 #include "qwen/Numerics/Kernels.h"
 

@@ -1,4 +1,4 @@
-//===- Completion.cpp - Scripts that complete command lines ---------------===//
+//===- CompletionScripts.cpp - Scripts that complete command lines --------===//
 
 #include "CommandTree.h"
 

@@ -1,7 +1,7 @@
-//===- Math.h - Expressions that the kernels share --------------*- C++ -*-===//
+//===- Expressions.h - Expressions that the kernels share -------*- C++ -*-===//
 
-#ifndef QWEN_LIB_CODEGEN_HALIDE_MATH_H
-#define QWEN_LIB_CODEGEN_HALIDE_MATH_H
+#ifndef QWEN_LIB_CODEGEN_HALIDE_EXPRESSIONS_H
+#define QWEN_LIB_CODEGEN_HALIDE_EXPRESSIONS_H
 
 #include "Halide.h"
 
@@ -69,4 +69,4 @@ void scheduleElements(Halide::Func f, const Halide::Var &i, int width,
 
 } // namespace qwen::halide
 
-#endif // QWEN_LIB_CODEGEN_HALIDE_MATH_H
+#endif // QWEN_LIB_CODEGEN_HALIDE_EXPRESSIONS_H

@@ -1,4 +1,4 @@
-//===- Experts.cpp - Kernels of experts, a part of Kernels.cpp ------------===//
+//===- ExpertKernels.cpp - Kernels of experts, part of CppKernels.cpp -----===//
 
 /// The greatest of the lanes.
 QWEN_INLINE static float greatestLane(Floats x) {

@@ -1,4 +1,4 @@
-//===- Search.cpp - Scales by the squared error of weights ----------------===//
+//===- SearchQuantizer.cpp - Scales by the squared error of weights -------===//
 //
 // Errors count by the magnitude of their weight. Without it, large weights
 // would be cut for the sake of many small ones, and real models lose more than
@@ -7,7 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Grid.h"
-#include "Sources.h"
+#include "QuantizedSources.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,7 +1,7 @@
-//===- Sources.h - Sources that quantizers make -----------------*- C++ -*-===//
+//===- QuantizedSources.h - Sources that quantizers make --------*- C++ -*-===//
 
-#ifndef QWEN_LIB_QUANTIZERS_SOURCES_H
-#define QWEN_LIB_QUANTIZERS_SOURCES_H
+#ifndef QWEN_LIB_QUANTIZERS_QUANTIZEDSOURCES_H
+#define QWEN_LIB_QUANTIZERS_QUANTIZEDSOURCES_H
 
 #include "qwen/Quantizers/Quantizers.h"
 
@@ -23,4 +23,4 @@ WeightSourcePtr makeGptq(const WeightSource &source, WeightFormat format,
 
 } // namespace qwen
 
-#endif // QWEN_LIB_QUANTIZERS_SOURCES_H
+#endif // QWEN_LIB_QUANTIZERS_QUANTIZEDSOURCES_H

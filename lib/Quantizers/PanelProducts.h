@@ -1,4 +1,4 @@
-//===- Panels.h - Products of panels of 16 columns --------------*- C++ -*-===//
+//===- PanelProducts.h - Products of panels of 16 columns -------*- C++ -*-===//
 //
 // All products of this library are A^T B of panels: rows of 16 values, which
 // follow each other. An element of a product is a chain of fma from 0 in the
@@ -6,8 +6,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_LIB_QUANTIZERS_PANELS_H
-#define QWEN_LIB_QUANTIZERS_PANELS_H
+#ifndef QWEN_LIB_QUANTIZERS_PANELPRODUCTS_H
+#define QWEN_LIB_QUANTIZERS_PANELPRODUCTS_H
 
 #include <cstdint>
 
@@ -35,4 +35,4 @@ void transposeRows(const float *from, int64_t stride, int64_t rows,
 
 } // namespace qwen
 
-#endif // QWEN_LIB_QUANTIZERS_PANELS_H
+#endif // QWEN_LIB_QUANTIZERS_PANELPRODUCTS_H

@@ -1,4 +1,4 @@
-//===- Gptq.cpp - Columns that make up for each other's errors ------------===//
+//===- GptqQuantizer.cpp - Columns that make up for each other's errors ---===//
 //
 // Frantar et al. 2022, arXiv 2210.17323, with scales that are chosen again
 // before each block. InputFactor.h has the objective. Coordinate descent, which
@@ -7,8 +7,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "Grid.h"
-#include "Panels.h"
-#include "Sources.h"
+#include "PanelProducts.h"
+#include "QuantizedSources.h"
 
 #include "qwen/Support/Parallel.h"
 

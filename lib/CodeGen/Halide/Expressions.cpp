@@ -1,6 +1,6 @@
-//===- Math.cpp - Expressions that the kernels share ----------------------===//
+//===- Expressions.cpp - Expressions that the kernels share ---------------===//
 
-#include "Math.h"
+#include "Expressions.h"
 
 #include <initializer_list>
 #include <vector>

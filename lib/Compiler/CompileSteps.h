@@ -1,13 +1,13 @@
-//===- Compile.h - The steps of a compile -----------------------*- C++ -*-===//
+//===- CompileSteps.h - The steps of a compile ------------------*- C++ -*-===//
 
-#ifndef QWEN_LIB_COMPILER_COMPILE_H
-#define QWEN_LIB_COMPILER_COMPILE_H
+#ifndef QWEN_LIB_COMPILER_COMPILESTEPS_H
+#define QWEN_LIB_COMPILER_COMPILESTEPS_H
 
 #include "qwen/CodeGen/Artifact/Code.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/Compiler/Compiler.h"
 #include "qwen/Import/Models/Import.h"
-#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Import/Tokenizer/TokenizerBlob.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -100,4 +100,4 @@ private:
 
 } // namespace qwen
 
-#endif // QWEN_LIB_COMPILER_COMPILE_H
+#endif // QWEN_LIB_COMPILER_COMPILESTEPS_H

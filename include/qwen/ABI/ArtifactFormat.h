@@ -1,4 +1,4 @@
-//===- Artifact.h - Bytes of a compiled model -------------------*- C++ -*-===//
+//===- ArtifactFormat.h - Bytes of a compiled model -------------*- C++ -*-===//
 //
 // One file: an ELF shared object at offset 0, then the manifest, the tokenizer,
 // the chat template, the checksums of the weights, and the weight image at a
@@ -7,8 +7,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_ABI_ARTIFACT_H
-#define QWEN_ABI_ARTIFACT_H
+#ifndef QWEN_ABI_ARTIFACTFORMAT_H
+#define QWEN_ABI_ARTIFACTFORMAT_H
 
 #include <cstddef>
 #include <cstdint>
@@ -98,4 +98,4 @@ struct EntryTable {
 
 } // namespace qwen
 
-#endif // QWEN_ABI_ARTIFACT_H
+#endif // QWEN_ABI_ARTIFACTFORMAT_H

@@ -1,4 +1,4 @@
-//===- Mlx.cpp - Adapters of MLX ------------------------------------------===//
+//===- MlxAdapter.cpp - Adapters of MLX -----------------------------------===//
 
 #include "Adapter.h"
 

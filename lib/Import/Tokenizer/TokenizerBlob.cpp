@@ -1,6 +1,6 @@
-//===- Tokenizer.cpp - Writes the tokenizer's blob ------------------------===//
+//===- TokenizerBlob.cpp - Writes the tokenizer's blob --------------------===//
 
-#include "qwen/Import/Tokenizer/Tokenizer.h"
+#include "qwen/Import/Tokenizer/TokenizerBlob.h"
 
 #include "qwen/ABI/TokenizerFormat.h"
 #include "qwen/Support/Error.h"

@@ -1,8 +1,8 @@
-//===- Panels.cpp - Products of panels of 16 columns ----------------------===//
+//===- PanelProducts.cpp - Products of panels of 16 columns ---------------===//
 
-#include "Panels.h"
+#include "PanelProducts.h"
 
-#include "Lanes.h"
+#include "EightFloats.h"
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/Support/Parallel.h"

@@ -1,12 +1,12 @@
-//===- Tokenizer.h - The tokenizer of an artifact ---------------*- C++ -*-===//
+//===- TokenizerBlob.h - The tokenizer of an artifact -----------*- C++ -*-===//
 //
 // Converts the tokenizer of a checkpoint to the bytes of TokenizerFormat.h and
 // the source of the chat template.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_IMPORT_TOKENIZER_TOKENIZER_H
-#define QWEN_IMPORT_TOKENIZER_TOKENIZER_H
+#ifndef QWEN_IMPORT_TOKENIZER_TOKENIZERBLOB_H
+#define QWEN_IMPORT_TOKENIZER_TOKENIZERBLOB_H
 
 #include "qwen/Import/Checkpoint/CheckpointTokenizer.h"
 
@@ -39,4 +39,4 @@ TokenizerImport buildTokenizer(CheckpointTokenizer from);
 
 } // namespace qwen
 
-#endif // QWEN_IMPORT_TOKENIZER_TOKENIZER_H
+#endif // QWEN_IMPORT_TOKENIZER_TOKENIZERBLOB_H

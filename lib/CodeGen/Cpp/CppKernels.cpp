@@ -1,4 +1,4 @@
-//===- Kernels.cpp - Kernels in C++ ---------------------------------------===//
+//===- CppKernels.cpp - Kernels in C++ ------------------------------------===//
 //
 // A function qwenCpp<Op> for each kind with provider Cpp. The build compiles
 // this file to bitcode. The compiler makes a kernel of a function: it gives it
@@ -585,4 +585,4 @@ int64_t qwenCppDeltaRule(const float *q, const float *k, const float *v,
 // Experts
 //===----------------------------------------------------------------------===//
 
-#include "Experts.cpp"
+#include "ExpertKernels.cpp"

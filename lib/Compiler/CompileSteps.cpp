@@ -1,6 +1,6 @@
-//===- Compile.cpp - The steps of a compile -------------------------------===//
+//===- CompileSteps.cpp - The steps of a compile --------------------------===//
 
-#include "Compile.h"
+#include "CompileSteps.h"
 
 #include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"

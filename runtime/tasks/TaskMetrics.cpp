@@ -1,4 +1,4 @@
-//===- Metrics.cpp - The metrics of tasks ---------------------------------===//
+//===- TaskMetrics.cpp - The metrics of tasks -----------------------------===//
 //
 // The sums run in the order of the documents, as Python's sum of floats did
 // before 3.12, so that results equal lm-eval's.

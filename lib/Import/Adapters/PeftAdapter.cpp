@@ -1,4 +1,4 @@
-//===- Peft.cpp - Adapters of PEFT ----------------------------------------===//
+//===- PeftAdapter.cpp - Adapters of PEFT ---------------------------------===//
 
 #include "Adapter.h"
 

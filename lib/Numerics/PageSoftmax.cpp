@@ -1,4 +1,4 @@
-//===- Attention.cpp - The softmax of attention, page by page -------------===//
+//===- PageSoftmax.cpp - The softmax of attention, page by page -----------===//
 
 #include "qwen/Numerics/Kernels.h"
 

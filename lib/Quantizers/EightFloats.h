@@ -1,12 +1,12 @@
-//===- Lanes.h - Eight floats at a time -------------------------*- C++ -*-===//
+//===- EightFloats.h - Eight floats at a time -------------------*- C++ -*-===//
 //
 // Arithmetic of Clang's vectors, whose lanes are outputs: an element of a
 // result is the same on each machine, whatever registers it has.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_LIB_QUANTIZERS_LANES_H
-#define QWEN_LIB_QUANTIZERS_LANES_H
+#ifndef QWEN_LIB_QUANTIZERS_EIGHTFLOATS_H
+#define QWEN_LIB_QUANTIZERS_EIGHTFLOATS_H
 
 #include <cstdint>
 #include <cstring>
@@ -47,4 +47,4 @@ inline Lanes reciprocal(Lanes x) {
 
 } // namespace qwen
 
-#endif // QWEN_LIB_QUANTIZERS_LANES_H
+#endif // QWEN_LIB_QUANTIZERS_EIGHTFLOATS_H

@@ -1,4 +1,4 @@
-//===- Kernels.h - Algorithms and schedules of the kernels ------*- C++ -*-===//
+//===- HalideKernels.h - Algorithms and schedules of kernels ----*- C++ -*-===//
 //
 // One function for each kind that Halide makes. Each states the algorithm of
 // docs/numerics.md first and the schedule behind it. Shims.cpp passes the
@@ -10,8 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_LIB_CODEGEN_HALIDE_KERNELS_H
-#define QWEN_LIB_CODEGEN_HALIDE_KERNELS_H
+#ifndef QWEN_LIB_CODEGEN_HALIDE_HALIDEKERNELS_H
+#define QWEN_LIB_CODEGEN_HALIDE_HALIDEKERNELS_H
 
 #include "qwen/ABI/KernelTable.h"
 
@@ -46,4 +46,4 @@ inline int widthOf(const KernelInfo &kernel) {
 
 } // namespace qwen::halide
 
-#endif // QWEN_LIB_CODEGEN_HALIDE_KERNELS_H
+#endif // QWEN_LIB_CODEGEN_HALIDE_HALIDEKERNELS_H

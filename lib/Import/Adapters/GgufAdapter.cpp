@@ -1,4 +1,4 @@
-//===- Gguf.cpp - Adapters in GGUF files ----------------------------------===//
+//===- GgufAdapter.cpp - Adapters in GGUF files ---------------------------===//
 
 #include "Adapter.h"
 
