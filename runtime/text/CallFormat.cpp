@@ -40,6 +40,14 @@ CallReader::Begin qwen::beginsWith(std::string_view text,
                                 : CallReader::Begin::No;
 }
 
+static bool continuesCharacter(char byte) { return (byte & 0xC0) == 0x80; }
+
+size_t qwen::characterSize(std::string_view text) {
+  const auto *const next =
+      std::find_if_not(text.begin() + 1, text.end(), continuesCharacter);
+  return static_cast<size_t>(next - text.begin());
+}
+
 size_t qwen::spaceBefore(std::string_view text) {
   return std::min(text.find_first_not_of(" \t\r\n"), text.size());
 }
@@ -64,14 +72,19 @@ size_t CallReader::push(std::string_view text, bool isLast,
   std::string arguments;
   size_t size = 0;
   while (!broken && !hasEnded) {
-    const std::string_view part = text.substr(size, kMostHeld);
+    std::string_view part = text.substr(size, kMostHeld);
+    const bool isFull = part.size() == kMostHeld;
+    // A part has whole characters.
+    while (size + part.size() < text.size() &&
+           continuesCharacter(text[size + part.size()]))
+      part.remove_suffix(1);
     const size_t taken =
         read(part, isLast && size + part.size() == text.size(), arguments);
     size += taken;
-    if (!taken && part.size() == kMostHeld)
-      broken = true;
-    if (!taken)
-      break;
+    if (taken)
+      continue;
+    broken |= isFull;
+    break;
   }
   if (broken && !hasEnded)
     size += pass(text.substr(size), isLast, arguments);

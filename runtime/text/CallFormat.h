@@ -85,6 +85,8 @@ std::string callFormatNames();
 
 /// Whether `text` begins with `word`, or is the start of it.
 CallReader::Begin beginsWith(std::string_view text, std::string_view word);
+/// The number of bytes of the first character of a text of UTF-8.
+size_t characterSize(std::string_view text);
 /// The number of bytes of white space that `text` begins with.
 size_t spaceBefore(std::string_view text);
 

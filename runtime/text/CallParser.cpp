@@ -144,7 +144,7 @@ bool CallParser::findCall(bool isLast, AnswerEvents &events) {
     }
     release(events);
     reader = options.format->makeReader(*options.tools);
-    pass(1, events);
+    pass(characterSize(held), events);
   }
   return false;
 }

@@ -43,7 +43,8 @@ bool JsonScanner::open(char byte, State next, std::string &out) {
 }
 
 bool JsonScanner::close(char byte, std::string &out) {
-  if (brackets.empty() || brackets.back() != (byte == '}' ? '{' : '['))
+  const char opened = byte == '}' ? '{' : byte == ']' ? '[' : 0;
+  if (brackets.empty() || brackets.back() != opened)
     return fail();
   brackets.pop_back();
   out += byte;

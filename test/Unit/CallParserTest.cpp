@@ -9,6 +9,7 @@
 
 #include "text/JsonScanner.h"
 #include "text/SchemaTypes.h"
+#include "text/Unicode.h"
 
 #include <gtest/gtest.h>
 
@@ -114,6 +115,16 @@ std::string valueOf(const std::string &key, const std::string &value) {
           "\n</parameter>\n</function>\n</tool_call>");
   const std::string begin = "b:look|a:{\"" + key + "\": ", end = "}|e:";
   EXPECT_TRUE(text.starts_with(begin) && text.ends_with(end)) << text;
+  return text.substr(begin.size(), text.size() - begin.size() - end.size());
+}
+
+/// The same without cuts at all places.
+std::string valueOfPieces(const std::string &value) {
+  Answer answer("xml");
+  answer.add("<tool_call><function=look><parameter=where>" + value +
+             "</parameter></function></tool_call>");
+  const std::string text = answer.finish();
+  const std::string begin = "b:look|a:{\"where\": ", end = "}|e:";
   return text.substr(begin.size(), text.size() - begin.size() - end.size());
 }
 
@@ -288,6 +299,9 @@ TEST(CallParser, ABrokenCallStaysBroken) {
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"look\", \"arguments\": {\"a\": }}"
                    "</tool_call>x"),
             "b:look|a:{\"a\": }}|T:x*");
+  EXPECT_EQ(hermes("<tool_call>{\"name\": \"look\", \"arguments\": {\"a\": [1;"
+                   "}}</tool_call>"),
+            "b:look|a:{\"a\": [1;}}*");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"look\", \"arguments\": [1]}"
                    "</tool_call>"),
             "b:look|a:[1]}*");
@@ -343,6 +357,28 @@ TEST(CallParser, StringsStreamAsTheyCome) {
   EXPECT_EQ(hermesAnswer.text, "b:look|a:{\"a\": \"A");
   hermesAnswer.add(" b");
   EXPECT_EQ(hermesAnswer.text, "b:look|a:{\"a\": \"A b");
+}
+
+// A stream writes each event by itself.
+TEST(CallParser, EventsHaveWholeCharacters) {
+  const std::string text =
+      "\u4e00\n\u4e8c<\u4e09\n\n\u56db<tool_call>\u4e94\n\U0001F600";
+  for (const bool isReasoning : {false, true}) {
+    CallParser parser(options("xml"));
+    AnswerEvents events;
+    parser.push(AnswerEventKind::Text, isReasoning, text, events);
+    parser.finish(isReasoning, events);
+    std::string joined;
+    for (const AnswerEvent &event : events) {
+      EXPECT_TRUE(isValidUtf8(event.text)) << event.text;
+      joined += event.text;
+    }
+    EXPECT_EQ(joined, text);
+  }
+  std::string value;
+  while (value.size() < 3 * kMostHeld)
+    value += "\u4e00";
+  EXPECT_EQ(valueOfPieces(value), "\"" + value + "\"");
 }
 
 // Two calls in one delta, as speculation makes them.
