@@ -30,7 +30,8 @@ static double tokensOf(const OpWork &work, const SequenceStep &step) {
 
 /// The sum of the pages before the own page of each of the first n positions.
 static double pagesBefore(int64_t n) {
-  const auto pages = static_cast<double>(n / kPageTokens);
+  const int64_t whole = n / kPageTokens;
+  const auto pages = static_cast<double>(whole);
   return pages *
          (kPageTokens * (pages - 1) / 2 + static_cast<double>(n % kPageTokens));
 }

@@ -13,13 +13,19 @@
 using namespace qwen;
 using test::messageOf;
 
-namespace {
-std::vector<MachineInstruction> disassemble(const CpuModel &cpu,
-                                            llvm::ArrayRef<uint32_t> words) {
+static std::vector<MachineInstruction>
+disassemble(const CpuModel &cpu, llvm::ArrayRef<uint32_t> words) {
   return cpu.disassemble(
       {reinterpret_cast<const uint8_t *>(words.data()), 4 * words.size()}, 0);
 }
 
+/// Passes of the loops of a kernel in a call.
+static std::vector<int64_t> passesOf(const char *kernel, const char *target,
+                                     CallSize size) {
+  return generateCall(*findKernel(kernel), resolveTarget(target), size).passes;
+}
+
+namespace {
 TEST(CallModelTest, LoopsHaveTheirPasses) {
   // A loop of fmla, subs and b.ne, in a loop with subs and b.ne; ret. Each fmla
   // waits for the one before.
@@ -43,12 +49,6 @@ TEST(CallModelTest, BranchesOnDataAreNotTaken) {
       disassemble(cpu, {0x1e202008, 0x54000040, 0x1e211821, 0xd65f03c0});
   const auto without = disassemble(cpu, {0x1e202008, 0x54000020, 0xd65f03c0});
   EXPECT_GT(modelCall(cpu, body, {}), modelCall(cpu, without, {}) + 1);
-}
-
-/// Passes of the loops of a kernel in a call.
-std::vector<int64_t> passesOf(const char *kernel, const char *target,
-                              CallSize size) {
-  return generateCall(*findKernel(kernel), resolveTarget(target), size).passes;
 }
 
 TEST(GenerateCallTest, PassesFollowFromTheSizes) {
