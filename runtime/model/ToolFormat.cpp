@@ -15,8 +15,8 @@ using nlohmann::ordered_json;
 using J = const ordered_json &;
 
 static constexpr const char *kTool = "probe_tool";
-/// No format writes these in another way.
-static const ordered_json kArguments = {{"probe_key", "probe value"}};
+/// Arguments that no format writes in another way.
+static ordered_json probeArguments() { return {{"probe_key", "probe value"}}; }
 
 /// Whether a format reads this one call in a text.
 static bool reads(const CallFormat &format, std::string_view text) {
@@ -32,7 +32,7 @@ static bool reads(const CallFormat &format, std::string_view text) {
       arguments += event.text;
   }
   return parser.calls() == 1 && name == kTool &&
-         ordered_json::parse(arguments, nullptr, false) == kArguments;
+         ordered_json::parse(arguments, nullptr, false) == probeArguments();
 }
 
 const CallFormat &qwen::findToolFormat(const ChatFormat &format,
@@ -46,7 +46,7 @@ const CallFormat &qwen::findToolFormat(const ChatFormat &format,
   const ordered_json call = {
       {"id", "call_0"},
       {"type", "function"},
-      {"function", {{"name", kTool}, {"arguments", kArguments}}}};
+      {"function", {{"name", kTool}, {"arguments", probeArguments()}}}};
   ordered_json variables = {
       {"messages", {{{"role", "user"}, {"content", "Question"}}}},
       {"tools", {{{"type", "function"}, {"function", function}}}},
