@@ -122,7 +122,7 @@ static int serve(std::span<const char *const> arguments) {
                       scheduling);
   Service service(model, scheduler, options, false);
   ScriptedService scripted(service, model.chatFormat().endTokens({}).front());
-  std::cerr << "scripted answers on " << http.address() << std::endl;
+  std::cerr << "scripted answers on " << http.address() << '\n';
   http.run(scripted);
   return 0;
 }
@@ -133,7 +133,7 @@ int main(int count, char **arguments) {
       throw Error("scripted-server MODEL TEMPLATE [KEY=VALUE...]");
     return serve({arguments, static_cast<size_t>(count)});
   } catch (const std::exception &error) {
-    std::cerr << error.what() << std::endl;
+    std::cerr << error.what() << '\n';
     return 1;
   }
 }

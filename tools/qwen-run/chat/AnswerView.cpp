@@ -36,8 +36,7 @@ std::string AnswerView::endReasoning(bool hasText) {
 }
 
 std::string AnswerView::textOf(const AnswerEvent &event) const {
-  const std::string text =
-      screen.isTerminal ? screenText(event.text) : event.text;
+  std::string text = screen.isTerminal ? screenText(event.text) : event.text;
   switch (event.kind) {
   case AnswerEventKind::ToolCallBegin:
     return (isInLine ? "\n[call " : "[call ") + text + " ";
