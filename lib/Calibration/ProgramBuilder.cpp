@@ -39,14 +39,20 @@ void ProgramBuilder::setLimits(int64_t tokens, int64_t rows) {
 mlir::Value ProgramBuilder::copy(mlir::Value value) {
   if (mlir::Value known = copies.lookupOrNull(value))
     return known;
-  mlir::Operation *op = value.getDefiningOp();
+  copyOp(value.getDefiningOp());
+  return copies.lookup(value);
+}
+
+void ProgramBuilder::copyOp(mlir::Operation *op) {
+  if (auto attention = llvm::dyn_cast<AttentionOp>(op))
+    if (AppendOp append = attention.getAppend())
+      copyOp(append);
   for (mlir::Value operand : op->getOperands())
     copy(operand);
   mlir::Operation *clone = builder.clone(*op, copies);
   if (auto forwardOp = llvm::dyn_cast<ForwardOp>(clone);
       forwardOp && cacheLayer && forwardOp.getCacheUse())
     clone->setAttr("layer", builder.getI64IntegerAttr(*cacheLayer));
-  return copies.lookup(value);
 }
 
 void ProgramBuilder::finish(

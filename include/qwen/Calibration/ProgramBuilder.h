@@ -37,13 +37,16 @@ public:
   /// Ops that are copied from now on use the caches of `layer`.
   void useCachesOf(int64_t layer) { cacheLayer = layer; }
   /// The copy of `value`: of its op and of all that it reads, unless they are
-  /// copied or mapped. No op may read an argument that is not mapped.
+  /// copied or mapped. Attention comes with the op that appends to its cache.
+  /// No op may read an argument that is not mapped.
   mlir::Value copy(mlir::Value value);
 
   /// Ends the program with these results; those without a name are logits.
   void finish(llvm::ArrayRef<std::pair<llvm::StringRef, mlir::Value>> results);
 
 private:
+  void copyOp(mlir::Operation *op);
+
   mlir::OpBuilder builder;
   mlir::func::FuncOp function;
   mlir::IRMapping copies;
