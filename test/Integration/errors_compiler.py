@@ -191,8 +191,6 @@ ROWS = [
         "qwen-opt: bad/config.json: rope_parameters.partial_rotary_factor is 0.28125 when a part of head_dim, 32, that is a multiple of 8 is needed"),
     Row("no output gate", edited(HYBRID, attn_output_gate=False), COMPILE, 3,
         "qwen-opt: bad/config.json: attn_output_gate false is not supported; supported is true"),
-    Row("a hybrid of experts", edited(HYBRID, architectures=["Qwen3_5MoeForCausalLM"]), COMPILE, 3,
-        f'qwen-opt: bad/config.json: architectures[0] "Qwen3_5MoeForCausalLM" is not supported; {ARCHITECTURES}'),
     Row("a smaller w2 of Qwen 1", edited("qwen1-bf16", intermediate_size=384), EMIT, 3,
         'qwen-opt: bad/model.safetensors: tensor "transformer.h.0.mlp.w2.weight" has shape [224, 96] when [192, 96] is needed'),
     Row("a layer that Qwen 1 lacks", edited("qwen1-bf16", num_hidden_layers=3), EMIT, 3,
