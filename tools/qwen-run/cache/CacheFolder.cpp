@@ -181,8 +181,7 @@ std::vector<CacheEntry> CacheFolder::entries() const {
     struct stat status;
     if (fstat(file, &status) == 0)
       result.push_back({name.substr(0, name.size() - kFileEnding.size()),
-                        static_cast<uint64_t>(status.st_size),
-                        status.st_mtim});
+                        static_cast<uint64_t>(status.st_size), status.st_mtim});
     close(file);
   }
   std::ranges::sort(result, [](const CacheEntry &one, const CacheEntry &other) {
