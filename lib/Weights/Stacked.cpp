@@ -72,11 +72,12 @@ protected:
     int64_t first;
   };
 
-  explicit MatricesSource(WeightShape shape) : sizes(std::move(shape)) {}
-
   const WeightShape sizes;
 
 private:
+  friend Derived;
+  explicit MatricesSource(WeightShape shape) : sizes(std::move(shape)) {}
+
   Place place(int64_t matrix) const {
     return static_cast<const Derived &>(*this).placeOf(matrix);
   }
