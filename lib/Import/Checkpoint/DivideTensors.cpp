@@ -98,8 +98,12 @@ void Checkpoint::stackExperts() {
       std::vector<WeightSourcePtr> all;
       std::vector<std::string> tensors;
       for (int64_t i = 0; i < experts->count; ++i) {
-        const WeightSources::Entry &entry = weight(
-            path + std::to_string(i) + "." + name + ".weight", {{outputs, k}});
+        std::string tensor = path;
+        tensor.append(std::to_string(i))
+            .append(".")
+            .append(name)
+            .append(".weight");
+        const WeightSources::Entry &entry = weight(tensor, {{outputs, k}});
         all.push_back(entry.source);
         tensors.insert(tensors.end(), entry.tensors.begin(),
                        entry.tensors.end());
