@@ -44,7 +44,7 @@ public:
       error += source->keep(other, first, exact, lane, panel);
     OutputSet rest = outputs & ~exact;
     for (int64_t i = 0; rest >> i != 0; i += kLanes)
-      if (const OutputSet some = rest >> i & ((OutputSet{1} << kLanes) - 1))
+      if (const OutputSet some = someOf(rest, i, kLanes))
         error += encode(first + i, some, lane + i, panel);
     return error;
   }

@@ -52,8 +52,7 @@ public:
     const int64_t count =
         std::min(kPanelOutputs - lane, sizes.outputs() - first);
     forRuns(first, count, [&](int64_t row, int64_t run, int64_t done) {
-      error += source->keep(format, row,
-                            outputs >> done & ((OutputSet{1} << run) - 1),
+      error += source->keep(format, row, someOf(outputs, done, run),
                             lane + done, panel);
     });
     return error;

@@ -1,28 +1,12 @@
 //===- Stacked.cpp - Matrices of one shape as one weight ------------------===//
 
+#include "Matrices.h"
+
 #include "qwen/Weights/Sources.h"
 
 #include <algorithm>
 
 using namespace qwen;
-
-/// Calls visit(matrix, output, run, done) for `count` outputs from `first` on:
-/// `run` of them are those of a matrix, from `output` on, behind `done` others.
-/// A matrix has `size` outputs.
-template <typename Visit>
-static void forMatrices(int64_t size, int64_t first, int64_t count,
-                        Visit visit) {
-  for (int64_t done = 0, run = 0; done < count; done += run) {
-    const int64_t output = (first + done) % size;
-    run = std::min(count - done, size - output);
-    visit((first + done) / size, output, run, done);
-  }
-}
-
-/// `run` bits of a set, from bit `done` on.
-static OutputSet someOf(OutputSet outputs, int64_t done, int64_t run) {
-  return outputs >> done & ((OutputSet{1} << run) - 1);
-}
 
 namespace {
 /// Outputs of another source, matrix by matrix: `place` gives the source of a

@@ -2,9 +2,9 @@
 
 #include "qwen/Weights/Transposed.h"
 
+#include "Matrices.h"
 #include "TensorChecks.h"
 
-#include <algorithm>
 #include <vector>
 
 using namespace qwen;
@@ -27,18 +27,17 @@ public:
   void read(int64_t first, int64_t count, float *values) const override {
     const int64_t outputs = sizes.sizes[1], k = sizes.k();
     std::vector<float> column;
-    for (int64_t done = 0, run = 0; done < count; done += run) {
-      const int64_t matrix = (first + done) / outputs;
-      const int64_t output = (first + done) % outputs;
-      run = std::min(count - done, outputs - output);
-      column.resize(static_cast<size_t>(run));
-      for (int64_t i = 0; i < k; ++i) {
-        readFloats(tensor, (matrix * k + i) * outputs + output, run,
-                   column.data());
-        for (int64_t j = 0; j < run; ++j)
-          values[(done + j) * k + i] = column[static_cast<size_t>(j)];
-      }
-    }
+    forMatrices(outputs, first, count,
+                [&](int64_t matrix, int64_t output, int64_t run, int64_t done) {
+                  column.resize(static_cast<size_t>(run));
+                  for (int64_t i = 0; i < k; ++i) {
+                    readFloats(tensor, (matrix * k + i) * outputs + output, run,
+                               column.data());
+                    for (int64_t j = 0; j < run; ++j)
+                      values[(done + j) * k + i] =
+                          column[static_cast<size_t>(j)];
+                  }
+                });
   }
 
 private:

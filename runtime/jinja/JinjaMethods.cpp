@@ -124,7 +124,7 @@ std::string_view jinja::strip(std::string_view text, const std::string *chars,
   }
   while (atEnd && !text.empty()) {
     size_t begin = text.size() - 1;
-    while (begin > 0 && (text[begin] & 0xc0) == 0x80)
+    while (begin > 0 && continuesCharacter(text[begin]))
       --begin;
     if (!isStripped(text.substr(begin)))
       break;
@@ -191,7 +191,7 @@ static Value splitMethod(Interpreter &interpreter, const MarkedText &source,
     while (!text.empty()) {
       size_t cut = FromEnd ? text.size() : 0;
       const auto isCut = [&](size_t at) {
-        return (text[at] & 0xc0) != 0x80 &&
+        return !continuesCharacter(text[at]) &&
                isSpace(decodeUtf8(text.substr(at)).codePoint);
       };
       if (splits == 0) {

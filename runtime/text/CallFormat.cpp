@@ -2,6 +2,8 @@
 
 #include "text/CallFormat.h"
 
+#include "text/Unicode.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -39,8 +41,6 @@ CallReader::Begin qwen::beginsWith(std::string_view text,
   return word.starts_with(text) ? CallReader::Begin::Maybe
                                 : CallReader::Begin::No;
 }
-
-static bool continuesCharacter(char byte) { return (byte & 0xC0) == 0x80; }
 
 size_t qwen::characterSize(std::string_view text) {
   const auto *const next =

@@ -207,7 +207,7 @@ std::optional<int32_t> Tokenizer::findAddedToken(std::string_view text) const {
 /// The character before `end`.
 static char32_t charBefore(std::string_view text, size_t end) {
   size_t begin = end - 1;
-  while (begin > 0 && (text[begin] & 0xc0) == 0x80)
+  while (begin > 0 && continuesCharacter(text[begin]))
     --begin;
   return decodeUtf8(text.substr(begin)).codePoint;
 }
@@ -250,7 +250,7 @@ void Tokenizer::splitAdded(const AddedIndex &index, std::string_view text,
       while (begin > done && isSpace(charBefore(text, begin)))
         do
           --begin;
-        while (begin > done && (text[begin] & 0xc0) == 0x80);
+        while (begin > done && continuesCharacter(text[begin]));
     if (match->flags & AddedRstrip)
       while (i < text.size()) {
         const DecodedChar next = decodeUtf8(text.substr(i));
@@ -355,6 +355,6 @@ std::string Utf8Stream::finish() {
 int64_t Utf8Stream::place(std::string_view bytes) const {
   // Bytes that do not go on with a character end it.
   const bool isEnd =
-      !held.empty() && !bytes.empty() && (bytes[0] & 0xc0) != 0x80;
+      !held.empty() && !bytes.empty() && !continuesCharacter(bytes[0]);
   return characters + (isEnd ? 1 : 0);
 }

@@ -49,8 +49,8 @@ std::string qwen::toValidUtf8(std::string_view text) {
 }
 
 size_t qwen::countCodePoints(std::string_view text) {
-  return size_t(
-      std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
+  return size_t(std::ranges::count_if(
+      text, [](char c) { return !continuesCharacter(c); }));
 }
 
 size_t qwen::columnsOf(char32_t codePoint) {

@@ -17,6 +17,9 @@ namespace qwen {
 
 void appendUtf8(std::string &text, char32_t codePoint);
 
+/// Whether a byte of UTF-8 is not the first of its character.
+inline bool continuesCharacter(char byte) { return (byte & 0xC0) == 0x80; }
+
 bool isValidUtf8(std::string_view text);
 
 /// `text` with U+FFFD in place of bytes that are not UTF-8, like Python's

@@ -35,7 +35,8 @@ static std::vector<BeamTokens> hashBeams(const Request &request) {
       for (int32_t i = 0; i < 40; ++i)
         row[static_cast<size_t>(i)] = hashLogit(hash, i);
       std::vector<CandidateKey> keys;
-      const double sum = samplerOf(beam).best(row, 37, keys);
+      samplerOf(beam).best(row, 37, keys);
+      const double sum = logSumWeights(row, std::ranges::max(row));
       std::vector<BeamCandidate> &offer = offers.emplace_back();
       for (CandidateKey key : keys)
         offer.push_back(

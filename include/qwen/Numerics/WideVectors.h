@@ -12,9 +12,9 @@ template <typename Body>
 }
 #endif
 
-/// Returns body(), whose loops have vectors of AVX2 where the CPU has it. No
-/// two operations become one, so the bits are the same. Functions that the
-/// loops call must be inline.
+/// Returns body(). On a CPU with AVX2, LLVM's vectors of its loops have 256
+/// bits. LLVM does not contract a multiplication and an addition to an fma, so
+/// the bits are the same. Functions that the loops call must be inline.
 template <typename Body> inline auto inWideVectors(const Body &body) {
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx2"))

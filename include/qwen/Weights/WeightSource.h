@@ -48,6 +48,12 @@ Error refusal(const WeightSource &source, numerics::EncodeStatus status,
 /// for output i of them.
 using OutputSet = uint32_t;
 
+/// The `count` outputs from output `first` on, as a set of their own. `count`
+/// is less than the bits of a set.
+inline OutputSet someOf(OutputSet outputs, int64_t first, int64_t count) {
+  return outputs >> first & ((OutputSet{1} << count) - 1);
+}
+
 /// The values of a weight. Several threads may read at the same time.
 class WeightSource {
 public:

@@ -30,7 +30,8 @@ QWEN_INLINE static int32_t greatestOf(const float *values, int64_t n) {
 int32_t qwenCppChooseExperts(const float *logits, int64_t n, int64_t chosen,
                              int32_t *ids, float *p) {
   constexpr float kTaken = -__builtin_inff();
-  // Those that are not taken; what is behind the last never is.
+  // The logits of experts that are not chosen yet. The padding behind the last
+  // expert is never chosen.
   float left[kMaxExperts];
   Integers isBad = 0;
   Floats most = kTaken;

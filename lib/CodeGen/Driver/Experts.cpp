@@ -19,8 +19,8 @@ static void orderChoices(const int32_t *ids, int64_t count, int64_t experts,
     ++first[ids[i] + 1];
   for (int64_t e = 0; e < experts; ++e)
     first[e + 1] += first[e];
-  // Where the next choice of each goes; at the end, where the next expert's
-  // begin.
+  // first[e] is the place of the next choice of expert e. After the loop it is
+  // the begin of expert e + 1.
   for (int64_t i = 0; i < count; ++i)
     order[first[ids[i]]++] = static_cast<int32_t>(i);
   for (int64_t e = experts; e > 0; --e)
@@ -95,13 +95,6 @@ static bool isRun(const Choices &choices, int64_t place, int64_t count) {
   return choices.token(place + count - 1) - choices.token(place) == count - 1;
 }
 
-/// Generated code has no memcpy.
-template <typename T>
-QWEN_SPECIALISED static void copy(const T *from, int64_t count, T *to) {
-  for (int64_t i = 0; i < count; ++i)
-    to[i] = from[i];
-}
-
 /// The activations of the tokens of `count` choices: where they lie, or copied
 /// to `scratch`.
 static FloatInput gather(const FloatInput &input, const Choices &choices,
@@ -109,8 +102,8 @@ static FloatInput gather(const FloatInput &input, const Choices &choices,
   if (isRun(choices, place, count))
     return {input.x + choices.token(place) * input.k, input.k};
   for (int64_t i = 0; i < count; ++i)
-    copy(input.x + choices.token(place + i) * input.k, input.k,
-         scratch + i * input.k);
+    copyValues(input.x + choices.token(place + i) * input.k, input.k,
+               scratch + i * input.k);
   return {scratch, input.k};
 }
 
@@ -126,9 +119,9 @@ static QuantizedInput gather(const QuantizedInput &input,
       reinterpret_cast<int32_t *>(scales + kExpertTokens * blocks), k, k};
   for (int64_t i = 0; i < count; ++i) {
     const Quantized x = input.of(choices.token(place + i)), y = to.of(i);
-    copy(x.codes, k, y.codes);
-    copy(x.scales, blocks, y.scales);
-    copy(x.sums, k / kGroup, y.sums);
+    copyValues(x.codes, k, y.codes);
+    copyValues(x.scales, blocks, y.scales);
+    copyValues(x.sums, k / kGroup, y.sums);
   }
   return {to};
 }

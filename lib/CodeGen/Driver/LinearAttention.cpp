@@ -46,14 +46,6 @@ QWEN_SPECIALISED static void forSequences(const Context *context,
   }
 }
 
-/// Copies `n` values by a loop, because the driver's code has no libc.
-QWEN_SPECIALISED static void copyValues(const float *from, int64_t n,
-                                        float *to) {
-  if (from != to)
-    for (int64_t i = 0; i < n; ++i)
-      to[i] = from[i];
-}
-
 /// A unit is up to 64 channels of all tokens, because a token's channels are
 /// side by side in memory.
 QWEN_ENTRY(ShortConvolution, ShortConvolution) {

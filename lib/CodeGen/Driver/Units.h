@@ -32,6 +32,14 @@
 
 namespace qwen::driver {
 
+/// Copies `n` values by a loop, because the driver's code has no libc.
+template <typename T>
+QWEN_SPECIALISED void copyValues(const T *from, int64_t n, T *to) {
+  if (from != to)
+    for (int64_t i = 0; i < n; ++i)
+      to[i] = from[i];
+}
+
 /// Units [begin, end).
 struct Range {
   int64_t begin, end;
