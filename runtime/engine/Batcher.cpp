@@ -6,7 +6,9 @@
 #include "engine/SteadyClock.h"
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
+#include <utility>
 
 using namespace qwen;
 
@@ -18,11 +20,11 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
       paced(options.paced),
       pages(engine.state(), options.prefixCache, options.snapshotEvery),
       pace(static_cast<size_t>(engine.state().maxSequences()), mostPrompt),
-      receiver(
-          [this](size_t index, std::span<float> row) { receive(index, row); }) {
+      receiver([this](std::span<const Engine::Row> rows) { receive(rows); }) {
   const auto sequences = static_cast<size_t>(engine.state().maxSequences());
   running.reserve(sequences);
   order.reserve(sequences);
+  firstRows.reserve(sequences);
   const size_t tokens = sequences + static_cast<size_t>(engine.maxCallTokens());
   batch.reserve(tokens);
   owners.reserve(tokens);
@@ -258,12 +260,24 @@ void Batcher::run() {
   }
 }
 
-void Batcher::receive(size_t index, std::span<float> row) {
-  Job &job = *owners[index];
-  try {
-    sums.drawnTokens += job.receive(batch[index], row);
-  } catch (const Error &error) {
-    job.fail(error);
+void Batcher::receive(std::span<const Engine::Row> rows) {
+  firstRows.clear();
+  const Job *last = nullptr;
+  for (const Engine::Row &row : rows)
+    if (const Job *job = owners[row.index]; job != std::exchange(last, job))
+      firstRows.push_back(row);
+  const auto prepare = [&](size_t i) {
+    const auto [index, values] = firstRows[i];
+    owners[index]->prepare(batch[index], values);
+  };
+  engine.forEach(firstRows.size(), std::ref(prepare));
+  for (const auto &[index, values] : rows) {
+    Job &job = *owners[index];
+    try {
+      sums.drawnTokens += job.receive(batch[index], values);
+    } catch (const Error &error) {
+      job.fail(error);
+    }
   }
 }
 

@@ -81,7 +81,9 @@ private:
   /// Appends the next `count` known tokens of a job.
   void append(Job &job, int64_t count);
   void run();
-  void receive(size_t index, std::span<float> row);
+  /// Gives the rows of a call to their jobs. The first row of each job is
+  /// prepared on all threads.
+  void receive(std::span<const Engine::Row> rows);
   /// What follows a step for a job.
   void endStep(Job &job);
   void removeEnded();
@@ -99,7 +101,9 @@ private:
   std::vector<Job *> owners;
   /// The running jobs in the order in which they get tokens of a step.
   std::vector<Job *> order;
-  const Engine::RowFn receiver;
+  const Engine::RowsFn receiver;
+  /// The rows that are prepared.
+  std::vector<Engine::Row> firstRows;
   /// Number of jobs that draw in each step, and of tokens of the others.
   size_t decoding = 0;
   int64_t promptTokens = 0;

@@ -20,9 +20,11 @@ Beams::Beams(Job &firstJob, const ModelInfo &model)
         others.emplace_back(std::make_unique<Job>(firstJob, model)).get());
   next.reserve(count);
   offers.resize(count);
-  for (std::vector<BeamCandidate> &offer : offers)
-    offer.reserve(search.candidates());
-  keys.reserve(search.candidates());
+  keys.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    offers[i].reserve(search.candidates());
+    keys[i].reserve(search.candidates());
+  }
 }
 
 int64_t Beams::branchTokens() const {
@@ -36,17 +38,16 @@ int64_t Beams::branches() const {
   return (hasBegun ? std::ssize(search.beams()) : std::ssize(jobs)) - 1;
 }
 
-void Beams::offer(Job &job, std::span<const float> logits) {
+void Beams::findCandidates(Job &job, std::span<const float> logits) {
   const auto beam =
       static_cast<size_t>(std::ranges::find(jobs, &job) - jobs.begin());
-  const double sum = job.sampler.best(logits, search.candidates(), keys);
+  const double sum = job.sampler.best(logits, search.candidates(), keys[beam]);
   offers[beam].clear();
-  for (CandidateKey key : keys)
+  for (CandidateKey key : keys[beam])
     offers[beam].push_back(
         {key.id(),
          static_cast<float>(logits[static_cast<size_t>(key.id())] - sum),
          key.logit()});
-  ++offered;
 }
 
 void Beams::endStep(JobPages &pages) {

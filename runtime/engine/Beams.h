@@ -35,9 +35,12 @@ public:
   /// Number of sequences that will branch from the one that runs.
   int64_t branches() const;
 
-  /// Takes the candidates of a beam from the row of its last token. Throws
-  /// Error if a logit is NaN.
-  void offer(Job &job, std::span<const float> logits);
+  /// Finds the candidates of a beam in the row of its last token. Threads may
+  /// do so for different beams at the same time. Throws Error if a logit is
+  /// NaN.
+  void findCandidates(Job &job, std::span<const float> logits);
+  /// Counts a beam that has its candidates.
+  void offer() { ++offered; }
   /// After a step: branches the sequences if what they share has run, and gives
   /// each beam its next token if all have offered theirs.
   void endStep(JobPages &pages);
@@ -64,8 +67,8 @@ private:
   size_t runningCount = 1;
   /// By beam.
   std::vector<std::vector<BeamCandidate>> offers;
+  std::vector<std::vector<CandidateKey>> keys;
   size_t offered = 0;
-  std::vector<CandidateKey> keys;
 };
 
 } // namespace qwen

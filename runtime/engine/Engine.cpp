@@ -165,6 +165,7 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   taken.resize(static_cast<size_t>(
       most(manifest, [](const ProgramInfo &of) { return of.ops.size(); })));
   indices.resize(tokens);
+  callRows.reserve(tokens);
   const auto count = static_cast<size_t>(options.sequences);
   nextPositions.resize(count);
   stopPositions.resize(count);
@@ -306,10 +307,10 @@ void Engine::takeBackCall() {
     takeBack(sequences[i], positions[i]);
 }
 
-void Engine::giveRows(std::span<const Token> batch,
-                      const RowFn &receive) const {
+void Engine::giveRows(std::span<const Token> batch, const RowsFn &receive) {
   const ProgramValue *output = model.forward().logits();
   float *logits = context.result, *hidden = context.hidden;
+  callRows.clear();
   for (size_t index :
        std::span(indices).first(static_cast<size_t>(context.tokens))) {
     const Token &token = batch[index];
@@ -324,12 +325,13 @@ void Engine::giveRows(std::span<const Token> batch,
       logits += output->stride;
     }
     if (!isStopped(token))
-      receive(index, row);
+      callRows.push_back({index, row});
   }
+  receive(callRows);
 }
 
 std::span<const Failure> Engine::run(std::span<const Token> batch,
-                                     const RowFn &receive,
+                                     const RowsFn &receive,
                                      const ProgressFn &progress) {
   if (checker)
     checker->throwIfDamaged();
@@ -349,6 +351,16 @@ std::span<const Failure> Engine::run(std::span<const Token> batch,
     giveRows(batch, receive);
   }
   return failures;
+}
+
+std::span<const Failure> Engine::run(std::span<const Token> batch,
+                                     const RowFn &receive,
+                                     const ProgressFn &progress) {
+  const auto receiveEach = [&](std::span<const Row> rows) {
+    for (const Row &row : rows)
+      receive(row.index, row.values);
+  };
+  return run(batch, RowsFn(receiveEach), progress);
 }
 
 void Engine::forward(std::span<const Token> batch, const RowFn &receive) {

@@ -69,7 +69,15 @@ struct InputRows {
 /// memory.
 class Engine {
 public:
-  /// Receives the row of batch[index]; `row` is valid during the call.
+  /// The row of batch[index].
+  struct Row {
+    size_t index;
+    std::span<float> values;
+  };
+  /// Receives the rows of a call, in the batch's order; they are valid until it
+  /// returns.
+  using RowsFn = std::function<void(std::span<const Row> rows)>;
+  /// The same, row by row.
   using RowFn = std::function<void(size_t index, std::span<float> row)>;
   /// Receives the number of tokens at the front of the batch that are done.
   /// Returns whether to go on.
@@ -113,8 +121,17 @@ public:
   /// not the next one of its sequence, if the model does not give the rows, or
   /// if the check has found damaged weights.
   [[nodiscard]] std::span<const Failure> run(std::span<const Token> batch,
+                                             const RowsFn &receive,
+                                             const ProgressFn &progress = {});
+  [[nodiscard]] std::span<const Failure> run(std::span<const Token> batch,
                                              const RowFn &receive,
                                              const ProgressFn &progress = {});
+
+  /// Calls visit(0) ... visit(items - 1) on the threads, as ThreadPool::forEach
+  /// does.
+  void forEach(size_t items, const std::function<void(size_t)> &visit) {
+    pool.forEach(items, visit);
+  }
 
   /// Runs a batch; if sequences stop, throws the first failure as Error, after
   /// the others have run.
@@ -175,7 +192,7 @@ private:
   std::string describe(const Failure &failure,
                        const ProgramInfo &program) const;
   /// Passes the rows of the call to `receive`.
-  void giveRows(std::span<const Token> batch, const RowFn &receive) const;
+  void giveRows(std::span<const Token> batch, const RowsFn &receive);
   void stop(const Token &token, ErrorKind kind, uint32_t op = kNoFlag);
   /// Removes positions that have run, from `position` on.
   void takeBack(SequenceId sequence, int64_t position);
@@ -202,6 +219,8 @@ private:
   std::vector<uint32_t> flags, taken;
   /// Index in the batch of each token of a call.
   std::vector<size_t> indices;
+  /// The rows that a call gives.
+  std::vector<Row> callRows;
   /// Next position of each sequence, while a batch is checked.
   std::vector<int64_t> nextPositions;
   /// Position at which each sequence has stopped in this run, or kNoStop.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 using namespace qwen;
 
@@ -87,6 +88,8 @@ void Job::begin(const ModelInfo &model) {
   settled = tokens.size();
   nextRow = request.rows ? firstRow(size) : 0;
   told = 0;
+  prepared.reset();
+  preparedError = nullptr;
   ended.reset();
 }
 
@@ -127,10 +130,26 @@ bool Job::wants(int64_t position) const {
   return next >= settled && next < mostTokens;
 }
 
+bool Job::isCurrent(const Token &token) const {
+  const auto position = static_cast<size_t>(token.position);
+  return !ended && position < tokens.size() && tokens[position] == token.id;
+}
+
+void Job::prepare(const Token &token, std::span<const float> row) noexcept {
+  const auto next = static_cast<size_t>(token.position) + 1;
+  if (!isCurrent(token) || request.rows || request.onDraw ||
+      next < request.prompt.size())
+    return;
+  try {
+    prepared = sample(next, row);
+  } catch (...) {
+    preparedError = std::current_exception();
+  }
+}
+
 bool Job::receive(const Token &token, std::span<float> row) {
   const auto next = static_cast<size_t>(token.position) + 1;
-  // The token was a wrong draft.
-  if (ended || next > tokens.size() || tokens[next - 1] != token.id)
+  if (!isCurrent(token))
     return false;
   nextRow = token.position + 1;
   if (request.rows) {
@@ -145,14 +164,28 @@ bool Job::receive(const Token &token, std::span<float> row) {
   return true;
 }
 
+int32_t Job::sample(size_t position, std::span<const float> logits) {
+  if (!owner->beams)
+    return sampler.sample(logits, position);
+  owner->beams->findCandidates(*this, logits);
+  return -1;
+}
+
+int32_t Job::takeSample(size_t position, std::span<const float> logits) {
+  const std::optional<int32_t> token = std::exchange(prepared, std::nullopt);
+  if (const std::exception_ptr failure = std::exchange(preparedError, nullptr))
+    std::rethrow_exception(failure);
+  return token ? *token : sample(position, logits);
+}
+
 void Job::draw(size_t position, std::span<float> logits) {
   report(promptSize());
-  if (owner->beams)
-    return owner->beams->offer(*this, logits);
   std::optional<int32_t> given;
   if (request.onDraw)
     given = request.onDraw(logits, static_cast<int64_t>(position));
-  const int32_t token = given ? *given : sampler.sample(logits, position);
+  const int32_t token = given ? *given : takeSample(position, logits);
+  if (owner->beams)
+    return owner->beams->offer();
   sampler.acceptDrawn(token);
   if (position == tokens.size() || tokens[position] != token) {
     tokens.resize(position);

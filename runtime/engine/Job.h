@@ -15,6 +15,7 @@
 #include "engine/Request.h"
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 
 namespace qwen {
@@ -73,6 +74,10 @@ public:
   RowKind rowKind() const {
     return request.rows ? request.rows->kind : RowKind::Logits;
   }
+  /// Draws ahead from the row of a wanted token that `receive` is given next,
+  /// and tells nobody. It changes this job only, so threads may prepare
+  /// different jobs at the same time.
+  void prepare(const Token &token, std::span<const float> row) noexcept;
   /// Receives the row of a wanted token. Returns whether it drew a token.
   /// Throws Error if no token can be drawn.
   bool receive(const Token &token, std::span<float> row);
@@ -125,6 +130,14 @@ public:
 private:
   friend class Beams;
   void begin(const ModelInfo &model);
+  /// Whether the row of a token counts: it has not turned out to be a wrong
+  /// draft.
+  bool isCurrent(const Token &token) const;
+  /// The token that the sampler draws at `position`. A beam gets its candidates
+  /// instead; the token is -1.
+  int32_t sample(size_t position, std::span<const float> logits);
+  /// The same, as `prepare` has left it or now.
+  int32_t takeSample(size_t position, std::span<const float> logits);
   /// Draws the token at `position`, or confirms a draft.
   void draw(size_t position, std::span<float> logits);
   void tell(std::span<const float> logits, int32_t token, int64_t position);
@@ -132,6 +145,9 @@ private:
   /// What sequences() has without beams.
   Job *const self = this;
   Sampler sampler;
+  /// What `prepare` has drawn, or why it could not.
+  std::optional<int32_t> prepared;
+  std::exception_ptr preparedError;
   /// Number of tokens at which the answer ends.
   size_t mostTokens = 0;
   /// Tokens of the prompt that onProgress has told.

@@ -107,21 +107,45 @@ void ThreadPool::bind(Context &to) {
   to.shares = work.table().data();
 }
 
-void ThreadPool::run(ForwardFn *newForward, const Context &newContext) {
+void ThreadPool::runOnAll(const Task &newTask) {
   if (getpid() != owner)
     throw Error("the model was loaded before fork and its threads stayed in "
                 "the parent process; load it again in this one");
-  const std::lock_guard lock(running);
-  forward = newForward;
-  context = &newContext;
+  task = &newTask;
   phaseStart = steadyNanoseconds();
   change(runs);
   const FloatEnvironment environment;
-  forward(context, 0, count);
+  newTask(0);
   waitForOthers(0);
+}
+
+void ThreadPool::run(ForwardFn *forward, const Context &context) {
+  const std::lock_guard lock(running);
+  const auto runForward = [&](int32_t thread) {
+    forward(&context, thread, count);
+  };
+  // A Task allocates no memory for a reference.
+  runOnAll(std::ref(runForward));
   // No other thread reads the shares now.
   work.adapt(places[0].phase);
   places[0].phase = 0;
+}
+
+void ThreadPool::forEach(size_t items,
+                         const std::function<void(size_t)> &visit) {
+  const std::lock_guard lock(running);
+  std::atomic<size_t> next = 0;
+  const auto visitNext = [&](int32_t) {
+    for (size_t item; (item = next.fetch_add(1)) < items;)
+      visit(item);
+  };
+  if (items > 1 && count > 1) {
+    runOnAll(std::ref(visitNext));
+    places[0].phase = 0;
+  } else {
+    const FloatEnvironment environment;
+    visitNext(0);
+  }
 }
 
 void ThreadPool::serve(int32_t thread) {
@@ -131,7 +155,7 @@ void ThreadPool::serve(int32_t thread) {
       return;
     places[static_cast<size_t>(thread)].phase = 0;
     const FloatEnvironment environment;
-    forward(context, thread, count);
+    (*task)(thread);
     // All threads end this run before one starts the next, so `runs` is never
     // more than one ahead.
     waitForOthers(thread);

@@ -1,7 +1,8 @@
 //===- ThreadPool.h - Threads that run calls --------------------*- C++ -*-===//
 //
 // SPMD: all threads of the pool run `forward` with the same context and wait
-// for each other at barriers that the generated code calls.
+// for each other at barriers that the generated code calls. Between runs, the
+// threads share work that needs no barrier (forEach).
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,6 +15,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -62,6 +64,11 @@ public:
   /// the threads.
   void run(ForwardFn *forward, const Context &context);
 
+  /// Calls visit(0) ... visit(items - 1), each once, on any thread and in any
+  /// order, and returns when all have ended. `visit` must not throw or call the
+  /// pool. Several threads may call it, as `run`, and it throws as `run` does.
+  void forEach(size_t items, const std::function<void(size_t)> &visit);
+
   /// Fills barrier, barrierState and shares of `context`.
   void bind(Context &context);
 
@@ -82,6 +89,11 @@ private:
     size_t phase = 0;
   };
 
+  /// What each thread does in a run.
+  using Task = std::function<void(int32_t thread)>;
+
+  /// Runs newTask(t) on every thread t and returns when all have ended.
+  void runOnAll(const Task &newTask);
   static void barrier(void *state, int32_t thread);
   void waitForOthers(int32_t thread);
   void serve(int32_t thread);
@@ -104,8 +116,7 @@ private:
 
   /// Held during a run.
   std::mutex running;
-  ForwardFn *forward = nullptr;
-  const Context *context = nullptr;
+  const Task *task = nullptr;
   bool stopping = false;
 
   /// Counts runs.

@@ -296,6 +296,26 @@ TEST_F(EngineTest, ModelsShareThreads) {
     });
 }
 
+// Between calls, and from two threads of the caller.
+TEST_F(EngineTest, ThreadsShareItems) {
+  for (int32_t threads : {1, 3}) {
+    ThreadPool pool(threads);
+    Engine engine(manifest, nullptr, {fakeForward}, pool);
+    const SequenceId s = engine.state().open();
+    std::vector<std::jthread> callers;
+    for (int i = 0; i < 2; ++i)
+      callers.emplace_back([&] {
+        for (size_t items : {0, 1, 2, 50}) {
+          std::vector<int> visits(items);
+          engine.forEach(items, [&](size_t item) { ++visits[item]; });
+          EXPECT_EQ(std::ranges::count(visits, 1), items);
+        }
+      });
+    callers.clear();
+    EXPECT_EQ(run(engine, {{1, s, 0, true}}), (Rows{{0, 1}}));
+  }
+}
+
 TEST_F(EngineTest, GivesHiddenRowsBesideLogits) {
   ThreadPool pool(1);
   Engine engine(manifest, nullptr, {fakeForward}, pool);
