@@ -95,6 +95,11 @@ std::optional<uint64_t> qwen::controlGroupMemory(const std::string &root) {
   return least;
 }
 
+bool qwen::exceedsFreeMemory(uint64_t bytes) {
+  const std::optional<uint64_t> free = freeMemory();
+  return free && bytes > *free;
+}
+
 std::optional<uint64_t> qwen::freeMemory(const std::string &root) {
   std::optional<uint64_t> least = controlGroupMemory(root);
   std::ifstream stream(root + "/proc/meminfo");

@@ -2,6 +2,7 @@
 
 #include "artifact/Artifact.h"
 
+#include "qwen/Support/ControlGroups.h"
 #include "qwen/Support/InputError.h"
 
 #include <algorithm>
@@ -52,7 +53,7 @@ Artifact::Artifact(const std::string &path) try
 }
 
 void Artifact::readAhead() const {
-  if (weightMap.size() == 0)
+  if (weightMap.size() == 0 || exceedsFreeMemory(weightMap.size()))
     return;
   // MADV_POPULATE_READ reads missing data into huge memory pages; MADV_WILLNEED
   // does not.

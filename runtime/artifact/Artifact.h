@@ -46,7 +46,9 @@ public:
   const uint8_t *weights() const { return weightMap.data(); }
 
   /// Makes the system read and map all weights, in huge memory pages if
-  /// possible. Takes a few milliseconds if they are in memory already.
+  /// possible. Takes a few milliseconds if they are in memory already. Does
+  /// nothing if they exceed the free memory: each page is read when a token
+  /// needs it, and of experts only those that tokens choose.
   void readAhead() const;
 
   /// Locks the weights in memory. Throws Error if the system does not allow it.

@@ -356,6 +356,17 @@ std::string Manifest::weightFormats() const {
   return names;
 }
 
+uint64_t Manifest::tokenWeightBytes() const {
+  uint64_t bytes = 0;
+  for (const TensorInfo &tensor : tensors)
+    if (model.experts && tensor.experts == model.experts->count)
+      bytes += tensor.bytes / static_cast<uint64_t>(model.experts->count) *
+               static_cast<uint64_t>(model.experts->active);
+    else if (model.tied || !tensor.name.starts_with("model.embed_tokens."))
+      bytes += tensor.bytes;
+  return bytes;
+}
+
 const TargetInfo *Manifest::bestTarget(Arch arch,
                                        CpuFeatureSet features) const {
   for (const TargetInfo &target : targets)

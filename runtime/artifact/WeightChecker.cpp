@@ -20,10 +20,9 @@ static constexpr uint64_t kFewMiBs = 8;
 static constexpr std::chrono::milliseconds kPause{1};
 
 WeightCheck qwen::usableCheck(WeightCheck wanted, uint64_t bytes) {
-  if (wanted != WeightCheck::Background)
-    return wanted;
-  const std::optional<uint64_t> free = freeMemory();
-  return free && bytes > *free ? WeightCheck::Off : wanted;
+  return wanted == WeightCheck::Background && exceedsFreeMemory(bytes)
+             ? WeightCheck::Off
+             : wanted;
 }
 
 WeightChecker::WeightChecker(const Artifact &checkedArtifact)

@@ -42,22 +42,6 @@ static uint64_t hugeBytes(const uint8_t *base) {
   return kilobytes * 1024;
 }
 
-/// Bytes of the weights that a decoded token reads: all weights, except an
-/// embedding that `lm_head` does not share, and of experts those that it
-/// chooses.
-static uint64_t weightBytesOfToken(const Manifest &manifest) {
-  uint64_t bytes = 0;
-  const auto &experts = manifest.model.experts;
-  for (const TensorInfo &tensor : manifest.tensors)
-    if (experts && tensor.experts == experts->count)
-      bytes += tensor.bytes / static_cast<uint64_t>(experts->count) *
-               static_cast<uint64_t>(experts->active);
-    else if (manifest.model.tied ||
-             !tensor.name.starts_with("model.embed_tokens."))
-      bytes += tensor.bytes;
-  return bytes;
-}
-
 namespace {
 /// Bytes a second.
 struct Measurements {
@@ -86,7 +70,7 @@ static Measurements measure(const BenchCommand &command,
   const int64_t tokens = std::min(command.count, manifest.model.context - 1);
   // A token reads and writes all fixed state.
   const uint64_t constantBytes =
-      weightBytesOfToken(manifest) +
+      manifest.tokenWeightBytes() +
       2 * static_cast<uint64_t>(bytesOf(manifest.caches, CacheKind::Fixed));
   for (int64_t repetition = 0; repetition < command.repetitions; ++repetition) {
     for (size_t i = 0; i < all.size(); ++i)

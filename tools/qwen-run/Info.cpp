@@ -53,16 +53,18 @@ static std::string verdict(const TargetInfo &target, bool chosen) {
 static void printJson(const Artifact &artifact,
                       std::optional<uint64_t> checked) {
   const ArtifactHeader &header = artifact.header();
-  ordered_json result = {{"file", artifact.path()},
-                         {"bytes",
-                          {{"file", artifact.fileSize()},
-                           {"code", header.code.size},
-                           {"manifest", header.manifest.size},
-                           {"tokenizer", header.tokenizer.size},
-                           {"chat_template", header.chatTemplate.size},
-                           {"weights", header.weights.size}}},
-                         {"format_version", header.formatVersion},
-                         {"kernel_abi_version", header.kernelAbiVersion}};
+  ordered_json result = {
+      {"file", artifact.path()},
+      {"bytes",
+       {{"file", artifact.fileSize()},
+        {"token_weights", artifact.manifest().tokenWeightBytes()},
+        {"code", header.code.size},
+        {"manifest", header.manifest.size},
+        {"tokenizer", header.tokenizer.size},
+        {"chat_template", header.chatTemplate.size},
+        {"weights", header.weights.size}}},
+      {"format_version", header.formatVersion},
+      {"kernel_abi_version", header.kernelAbiVersion}};
   ordered_json here = ordered_json::array();
   for (const TargetInfo &target : artifact.manifest().targets)
     if (target.runsOn(hostArch(), hostFeatures()))
@@ -104,7 +106,8 @@ static void printText(const Artifact &artifact,
   if (model.experts)
     out << "experts    " << model.experts->active << " of "
         << model.experts->count << " for a token, of width "
-        << model.experts->width << "\n";
+        << model.experts->width << ", which reads "
+        << bytesText(manifest.tokenWeightBytes()) << " of the weights\n";
   if (manifest.pruning != Pruning())
     out << "pruning    " << manifest.pruning.describe() << "\n";
   if (manifest.quantization != Quantization())

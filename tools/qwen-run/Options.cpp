@@ -7,6 +7,7 @@
 #include "engine/CpuCount.h"
 #include "jinja/ChatTemplate.h"
 
+#include "qwen/Support/ControlGroups.h"
 #include "qwen/Support/InputError.h"
 #include "qwen/Support/Text.h"
 
@@ -244,14 +245,18 @@ static int32_t limitThreads(int32_t threads) {
   return usable;
 }
 
-/// Turns WeightCheck::Background into Off if the file exceeds the free memory,
-/// and reports this on standard error.
+/// Turns WeightCheck::Background into Off if the file exceeds the free memory.
+/// Reports on standard error how such a file runs.
 static WeightCheck limitCheck(WeightCheck check, const Artifact &artifact) {
   const WeightCheck usable = usableCheck(check, artifact.fileSize());
-  if (usable != check)
+  if (exceedsFreeMemory(artifact.fileSize()))
     writeError("qwen-run: " + artifact.path() +
-               " is larger than the free memory, so its weights are not "
-               "checked; qwen-run info --check checks them\n");
+               " is larger than the free memory: tokens wait for the weights "
+               "that the system reads from the file" +
+               (usable == check ? ""
+                                : ", and these are not checked; qwen-run info "
+                                  "--check checks them") +
+               "\n");
   return usable;
 }
 

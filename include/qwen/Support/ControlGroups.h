@@ -28,6 +28,10 @@ std::optional<uint64_t> controlGroupMemory(const std::string &root = "");
 /// controlGroupMemory; nullopt if unknown.
 std::optional<uint64_t> freeMemory(const std::string &root = "");
 
+/// Whether a file of `bytes` is larger than freeMemory, so that the system
+/// cannot keep all of it in memory; false if that is unknown.
+bool exceedsFreeMemory(uint64_t bytes);
+
 /// The first line of a file of /sys or /proc; nullopt if it cannot be read.
 std::optional<std::string> firstLine(const std::string &path);
 
