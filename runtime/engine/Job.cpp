@@ -16,7 +16,8 @@ static void checkBeams(const Request &request) {
   request.beams.check(request.answers);
   if (!request.beams.isSearch())
     return;
-  if (request.rows || request.onDraw || request.isContinued)
+  if (request.rows || request.constraint || request.onDraw ||
+      request.isContinued)
     throw Error("num-beams needs a request whose tokens are drawn by nothing "
                 "else");
   if (request.logprobs.value_or(0) > 0)
@@ -166,9 +167,20 @@ bool Job::receive(const Token &token, std::span<float> row) {
 
 int32_t Job::sample(size_t position, std::span<const float> logits) {
   if (!owner->beams)
-    return sampler.sample(logits, position);
+    return sampler.sample(allowed(logits), position);
   owner->beams->findCandidates(*this, logits);
   return -1;
+}
+
+std::span<const float> Job::allowed(std::span<const float> logits) {
+  if (!request.constraint)
+    return logits;
+  const std::span<const uint32_t> words = request.constraint->allowed();
+  if (words.empty())
+    return logits;
+  masked.resize(logits.size());
+  copyAllowed(logits, words, masked);
+  return masked;
 }
 
 int32_t Job::takeSample(size_t position, std::span<const float> logits) {
@@ -186,6 +198,8 @@ void Job::draw(size_t position, std::span<float> logits) {
   const int32_t token = given ? *given : takeSample(position, logits);
   if (owner->beams)
     return owner->beams->offer();
+  if (request.constraint)
+    request.constraint->accept(token);
   sampler.acceptDrawn(token);
   if (position == tokens.size() || tokens[position] != token) {
     tokens.resize(position);
@@ -193,7 +207,8 @@ void Job::draw(size_t position, std::span<float> logits) {
   }
   settled = position + 1;
   tell(logits, token, static_cast<int64_t>(position));
-  if (!ended && std::ranges::count(request.stopTokens, token))
+  const bool isOver = request.constraint && request.constraint->isDone();
+  if (!ended && (isOver || std::ranges::count(request.stopTokens, token)))
     ended = EndReason::Stop;
 }
 

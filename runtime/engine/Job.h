@@ -136,7 +136,10 @@ private:
   /// The token that the sampler draws at `position`. A beam gets its candidates
   /// instead; the token is -1.
   int32_t sample(size_t position, std::span<const float> logits);
-  /// The same, as `prepare` has left it or now.
+  /// The logits of the tokens that the constraint allows; the others are
+  /// -infinity.
+  std::span<const float> allowed(std::span<const float> logits);
+  /// The same as sample, as `prepare` has left it or now.
   int32_t takeSample(size_t position, std::span<const float> logits);
   /// Draws the token at `position`, or confirms a draft.
   void draw(size_t position, std::span<float> logits);
@@ -154,6 +157,8 @@ private:
   int64_t told = 0;
   /// The first token whose row the request has not received.
   int64_t nextRow = 0;
+  /// What `allowed` makes of logits.
+  std::vector<float> masked;
   std::vector<int32_t> topIds;
   std::vector<TokenLogprob> top;
 };

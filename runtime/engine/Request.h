@@ -6,11 +6,13 @@
 #include "engine/BeamSearch.h"
 #include "engine/Sampler.h"
 #include "engine/Token.h"
+#include "engine/TokenConstraint.h"
 
 #include "qwen/Support/Error.h"
 
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -45,7 +47,7 @@ struct Progress {
 };
 
 enum class EndReason {
-  /// A stop token was drawn.
+  /// A stop token was drawn, or the constraint is done.
   Stop,
   /// The answer has maxTokens tokens, or the context is full.
   Length,
@@ -105,14 +107,19 @@ struct Request {
   /// Nothing is drawn with these.
   std::optional<PromptRows> rows = {};
   /// A beam search takes the place of draws. The sampler's bias and penalties
-  /// act, and nothing else of it. Excludes rows, onDraw and isContinued; with
-  /// it, logprobs must be 0. onToken gets tokens of the prompt only.
+  /// act, and nothing else of it. Excludes rows, constraint, onDraw and
+  /// isContinued; with it, logprobs must be 0. onToken gets tokens of the
+  /// prompt only.
   BeamOptions beams = {};
   /// Number of answers of a beam search.
   int64_t answers = 1;
   /// The job stays when its answer has ended: Batcher::restart continues its
   /// sequence.
   bool isContinued = false;
+  /// Says which tokens may be drawn, before all samplers, on any thread of the
+  /// engine. It gets each token of the answer before onToken. The answer ends
+  /// when it is done.
+  std::shared_ptr<TokenConstraint> constraint = {};
 
   /// Called when the request starts, before all other functions.
   std::function<void()> onStart = {};
