@@ -19,6 +19,8 @@ packages="libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 clang-
   libminizip-dev libminizip-dev:arm64 libbz2-dev libbz2-dev:arm64 zlib1g-dev zlib1g-dev:arm64 libedit-dev libedit-dev:arm64
   googletest g++-aarch64-linux-gnu qemu-user-static ccache ninja-build pkgconf dpkg-dev python3-venv"
 [ "${1:-}" != tests ] || packages="$packages tmux zsh fish mandoc chromium"
+# Grammars of the server; another Rust serves as well (cmake/QwenGrammar.cmake).
+[ "${1:-}" != tests ] || command -v cargo >/dev/null || packages="$packages cargo-web rustc-web"
 [ "${1:-}" != web ] || packages=
 # Node of other sources than Debian has npm in the same package.
 [ -z "${1:-}" ] || command -v npm >/dev/null || packages="$packages nodejs npm"

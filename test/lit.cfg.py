@@ -34,6 +34,8 @@ if os.path.exists(os.path.join(config.build_dir, "bin", "bench-kernels")):
 # What cmake/setup.sh installs for the tests.
 if shutil.which("tmux"):
     config.available_features.add("tmux")
+if config.grammars == "ON":
+    config.available_features.add("grammars")
 if "-fsanitize" in config.cxx_flags:
     config.available_features.add("sanitized")
 if "QWEN_TEST_FULL" in os.environ:

@@ -223,6 +223,19 @@ def calls():
         put("Calls", f"{name}-bare", bytes([number]) + f"```\n{bare}\n```\n{bare}".encode())
 
 
+def grammars():
+    """The first byte is the kind, the second one chooses tokens (GrammarsFuzz.cpp)."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3, "pattern": "^a"}, "b": {"$ref": "#/$defs/b"}}, "required": ["a"],
+              "additionalProperties": False, "$defs": {"b": {"type": "array", "items": {"enum": [1, None, "x"]}, "minItems": 1}}}
+    parts = {"anyOf": [{"allOf": [{"minimum": 3}, {"maximum": 4.5}]}, {"type": "string", "format": "date"}, {"multipleOf": 5}, {"const": {"a": []}}]}
+    for name, (kind, text) in {
+        "schema": (0, json.dumps(schema)), "parts": (0, json.dumps(parts)), "cycle": (0, '{"$ref": "#"}'), "any": (0, "true"),
+        "regex": (1, "(a|[^b-d]{2,3})+\\d*?x"), "choice": (2, '["a", "ab", "\\"\\u00e9"]'),
+        "lark": (3, 'start: item ("," item)*\nitem: WORD | "(" item ")"\nWORD: /[a-z]+/\n%ignore " "'),
+        "json": (3, 'start: "<" obj ">"\nobj: %json {"type": "object"}')}.items():
+        put("Grammars", name, bytes([kind, 7]) + text.encode())
+
+
 def artifacts():
     manifest = {
         "compiler": "handmade", "numerics_version": 1,
@@ -359,6 +372,7 @@ ggufs()
 texts()
 templates()
 calls()
+grammars()
 artifacts()
 arguments()
 requests()

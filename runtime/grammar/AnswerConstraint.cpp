@@ -1,0 +1,72 @@
+//===- AnswerConstraint.cpp - A grammar behind the reasoning --------------===//
+
+#include "grammar/AnswerConstraint.h"
+
+#include "qwen/Support/Error.h"
+
+#include <algorithm>
+
+using namespace qwen;
+
+static std::span<const AnswerFormat::Section>
+sectionsOf(const AnswerFormat *format) {
+  return format ? format->sections() : std::span<const AnswerFormat::Section>();
+}
+
+void qwen::requireMarks(const AnswerFormat *format) {
+  for (const AnswerFormat::Section &section : sectionsOf(format))
+    if (!section.open.token || !section.close.token)
+      throw Error("a grammar needs a model with the tokens " +
+                  std::string(section.open.text) + " and " +
+                  std::string(section.close.text));
+}
+
+AnswerConstraint::AnswerConstraint(std::unique_ptr<TokenConstraint> textGrammar,
+                                   const AnswerParser &answerParser,
+                                   const AnswerFormat *format)
+    : grammar(std::move(textGrammar)), parser(answerParser),
+      sections(sectionsOf(format)) {}
+
+std::vector<int32_t> AnswerConstraint::others() const {
+  std::vector<int32_t> ids;
+  if (isFirst)
+    for (const Section &section : sections)
+      ids.push_back(*section.open.token);
+  if (ended && !isBegun && closed < ended->closing.size())
+    ids.push_back(ended->closing[closed]);
+  return ids;
+}
+
+std::span<const uint32_t> AnswerConstraint::allowed() {
+  if (parser.isReasoning())
+    return {};
+  const std::span<const uint32_t> allowed = grammar->allowed();
+  const std::vector<int32_t> more = others();
+  if (more.empty())
+    return allowed;
+  constexpr uint32_t kBits = 32;
+  words.assign(allowed.begin(), allowed.end());
+  for (const int32_t id : more)
+    words[static_cast<uint32_t>(id) / kBits] |=
+        1U << static_cast<uint32_t>(id) % kBits;
+  return words;
+}
+
+void AnswerConstraint::accept(int32_t id) {
+  const std::vector<int32_t> more = others();
+  isFirst = false;
+  if (parser.isReasoning()) {
+    for (const Section &section : sections)
+      if (section.close.token == id) {
+        ended = &section;
+        closed = 1;
+      }
+    return;
+  }
+  if (std::ranges::count(more, id)) {
+    closed += ended ? 1 : 0;
+    return;
+  }
+  isBegun = true;
+  grammar->accept(id);
+}

@@ -1,0 +1,51 @@
+//===- AnswerConstraint.h - A grammar behind the reasoning ------*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_GRAMMAR_ANSWERCONSTRAINT_H
+#define QWEN_RUNTIME_GRAMMAR_ANSWERCONSTRAINT_H
+
+#include "engine/TokenConstraint.h"
+#include "text/AnswerParser.h"
+
+#include <memory>
+
+namespace qwen {
+
+/// Throws Error if answers may have reasoning whose marks are no tokens: one
+/// token may then end it and begin the answer.
+void requireMarks(const AnswerFormat *format);
+
+/// A grammar of an answer that may have reasoning, which it says nothing of.
+/// Where the reasoning may begin, its mark may come in place of the first
+/// token. What templates write behind the reasoning may come before the
+/// grammar's first token.
+class AnswerConstraint final : public TokenConstraint {
+public:
+  /// `parser` parses the answer; it gets each token after this. `format` is its
+  /// own, which passed requireMarks. Both must outlive the constraint.
+  AnswerConstraint(std::unique_ptr<TokenConstraint> grammar,
+                   const AnswerParser &parser, const AnswerFormat *format);
+
+  std::span<const uint32_t> allowed() override;
+  void accept(int32_t id) override;
+  bool isDone() const override { return grammar->isDone(); }
+
+private:
+  using Section = AnswerFormat::Section;
+
+  /// The tokens besides the grammar's that may come next.
+  std::vector<int32_t> others() const;
+
+  const std::unique_ptr<TokenConstraint> grammar;
+  const AnswerParser &parser;
+  const std::span<const Section> sections;
+  /// Whether no token has come, and whether the grammar has had one.
+  bool isFirst = true, isBegun = false;
+  /// The section that has ended, and how many of its closing tokens have come.
+  const Section *ended = nullptr;
+  size_t closed = 0;
+  std::vector<uint32_t> words;
+};
+
+} // namespace qwen
+
+#endif // QWEN_RUNTIME_GRAMMAR_ANSWERCONSTRAINT_H

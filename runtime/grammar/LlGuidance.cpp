@@ -1,0 +1,298 @@
+//===- LlGuidance.cpp - Grammars of llguidance ----------------------------===//
+//
+// llguidance computes masks of a vocabulary from an Earley parser over
+// derivatives of regular expressions (docs/decisions/0029-grammars.md). It
+// catches its own panics. Its readers recurse along references, without a bound
+// of their own: grammars have a maximum number of parts here, and a stack that
+// is large enough for them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "grammar/LlGuidance.h"
+
+#include "qwen/Support/Error.h"
+#include "qwen/Support/JsonValue.h"
+
+#include <llguidance.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <functional>
+#include <mutex>
+#include <pthread.h>
+
+using namespace qwen;
+using nlohmann::ordered_json;
+
+namespace {
+
+struct FreeMatcher {
+  void operator()(LlgMatcher *matcher) const { llg_free_matcher(matcher); }
+};
+using Matcher = std::unique_ptr<LlgMatcher, FreeMatcher>;
+
+struct FreeTokenizer {
+  void operator()(LlgTokenizer *vocabulary) const {
+    llg_free_tokenizer(vocabulary);
+  }
+};
+using Vocabulary = std::unique_ptr<LlgTokenizer, FreeTokenizer>;
+
+/// What is left of a grammar in one answer.
+class State final : public TokenConstraint {
+public:
+  explicit State(Matcher start)
+      : matcher(std::move(start)),
+        words(llg_matcher_get_mask_byte_size(matcher.get()) /
+              sizeof(uint32_t)) {}
+
+  std::span<const uint32_t> allowed() override;
+  void accept(int32_t id) override;
+  bool isDone() const override { return llg_matcher_is_stopped(matcher.get()); }
+
+private:
+  const Matcher matcher;
+  std::vector<uint32_t> words;
+};
+
+class LlGrammar final : public Grammar {
+public:
+  explicit LlGrammar(Matcher start) : first(std::move(start)) {}
+
+  std::unique_ptr<TokenConstraint> start() const override {
+    // The matcher and its copies share nothing, but it is no copy of itself.
+    const std::lock_guard lock(mutex);
+    return std::make_unique<State>(Matcher(llg_clone_matcher(first.get())));
+  }
+
+private:
+  const Matcher first;
+  mutable std::mutex mutex;
+};
+
+class LlCompiler final : public GrammarCompiler {
+public:
+  LlCompiler(const Tokenizer &tokenizer, std::span<const int32_t> ends);
+
+  std::unique_ptr<Grammar> compile(const GrammarSource &source) const override;
+
+private:
+  Vocabulary vocabulary;
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Texts
+//===----------------------------------------------------------------------===//
+
+/// An error of llguidance in one line: its first one and, of regular
+/// expressions, the one with the cause.
+static Error errorOf(std::string_view text) {
+  constexpr std::string_view kCause = "\nerror:";
+  const auto lineAt = [&](size_t begin) {
+    return std::string(text.substr(begin, text.find('\n', begin) - begin));
+  };
+  std::string line = lineAt(0);
+  if (line == "NoExtensionBias")
+    line = "no token may come next";
+  if (const size_t cause = text.find(kCause); cause != std::string_view::npos)
+    line += lineAt(cause + kCause.size());
+  if (!line.empty())
+    line[0] =
+        static_cast<char>(std::tolower(static_cast<unsigned char>(line[0])));
+  return Error(line);
+}
+
+static Error errorOf(const Matcher &matcher) {
+  const char *const text = llg_matcher_get_error(matcher.get());
+  return errorOf(text ? text : "no token may come next");
+}
+
+/// Maximum number of objects of a schema, and of colons, one for each rule, of
+/// a grammar in Lark.
+static constexpr size_t kMostParts = 4096;
+/// An object took up to 8 KiB.
+static constexpr size_t kStackBytes = kMostParts << 14;
+
+static void requireParts(size_t count, const char *what) {
+  if (count > kMostParts)
+    throw Error("the grammar has " + std::to_string(count) + " " + what +
+                " when at most " + std::to_string(kMostParts) + " are allowed");
+}
+
+static size_t countObjects(const ordered_json &value) {
+  size_t count = value.is_object();
+  if (value.is_structured())
+    for (const ordered_json &each : value)
+      count += countObjects(each);
+  return count;
+}
+
+static ordered_json parse(const std::string &text) {
+  checkJson(text, "the grammar",
+            {.depth = 64, .elements = size_t{1} << 20, .keys = 1024});
+  return ordered_json::parse(text);
+}
+
+/// A schema with the form of its documents: one line, in which one space may
+/// follow a comma and a colon. Space without a bound is what models repeat
+/// until the answer is full.
+static std::string withForm(const std::string &text) {
+  constexpr const char *kOptions = "x-guidance";
+  ordered_json schema = parse(text);
+  if (schema == true)
+    schema = ordered_json::object();
+  if (!schema.is_object())
+    throw Error("a schema must be an object or true");
+  if (schema.contains(kOptions))
+    throw Error(std::string("unimplemented keys: [\"") + kOptions + "\"]");
+  requireParts(countObjects(schema), "objects");
+  schema[kOptions] = {{"whitespace_flexible", false},
+                      {"item_separator", ", ?"},
+                      {"key_separator", ": ?"}};
+  return schema.dump();
+}
+
+/// A Lark grammar of the strings of a JSON array.
+static std::string anyOf(const std::string &text) {
+  std::string rule = "start: ";
+  const char *before = "";
+  for (const ordered_json &each : parse(text)) {
+    rule += before + each.dump();
+    before = " | ";
+  }
+  return rule;
+}
+
+namespace {
+/// How llguidance reads the text of a kind.
+struct KindRow {
+  const char *name;
+  std::string (*write)(const std::string &text);
+};
+} // namespace
+
+static std::string same(const std::string &text) { return text; }
+
+static std::string withFewRules(const std::string &text) {
+  requireParts(static_cast<size_t>(std::ranges::count(text, ':')), "colons");
+  return text;
+}
+
+/// By GrammarKind.
+static constexpr KindRow kKinds[] = {
+    {"json_schema", withForm},
+    {"regex", same},
+    {"lark", anyOf},
+    {"lark", withFewRules},
+};
+
+//===----------------------------------------------------------------------===//
+// Vocabularies
+//===----------------------------------------------------------------------===//
+
+LlCompiler::LlCompiler(const Tokenizer &tokenizer,
+                       std::span<const int32_t> ends) {
+  // What llguidance begins the names of tokens with that stand for no text.
+  constexpr char kMark = '\xff';
+  const auto size = static_cast<size_t>(tokenizer.vocabSize());
+  std::vector<bool> isAdded(size);
+  for (const AddedToken &token : tokenizer.addedTokens())
+    isAdded[token.id] = true;
+  std::vector<uint32_t> lengths;
+  std::string bytes;
+  for (size_t id = 0; id < size; ++id) {
+    const size_t begin = bytes.size();
+    if (isAdded[id])
+      bytes += kMark;
+    bytes += tokenizer.tokenBytes(static_cast<int32_t>(id));
+    lengths.push_back(static_cast<uint32_t>(bytes.size() - begin));
+  }
+  if (ends.empty())
+    throw Error("the model has no token that ends an answer");
+  const std::vector<uint32_t> further(ends.begin() + 1, ends.end());
+
+  LlgTokenizerInitV2 init = {};
+  init.struct_size = sizeof(init);
+  init.vocab_size = static_cast<uint32_t>(size);
+  init.tok_eos = static_cast<uint32_t>(ends.front());
+  init.token_lens = lengths.data();
+  init.token_bytes = reinterpret_cast<const uint8_t *>(bytes.data());
+  // A grammar never says how a text is divided into tokens: the model does.
+  init.use_approximate_greedy_tokenize_fn = true;
+  init.tok_eos_extra = further.data();
+  init.tok_eos_extra_count = static_cast<uint32_t>(further.size());
+  std::array<char, 512> error = {};
+  vocabulary.reset(llg_new_tokenizer_v2(&init, error.data(), error.size()));
+  if (!vocabulary)
+    throw errorOf(error.data());
+}
+
+//===----------------------------------------------------------------------===//
+// Grammars
+//===----------------------------------------------------------------------===//
+
+/// Calls `work`, which must not throw, on a thread with kStackBytes.
+static void runOnLargeStack(std::function<void()> work) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  pthread_t thread = {};
+  const auto run = [](void *argument) -> void * {
+    (*static_cast<std::function<void()> *>(argument))();
+    return nullptr;
+  };
+  const int failed = pthread_create(&thread, &attributes, run, &work);
+  pthread_attr_destroy(&attributes);
+  if (failed)
+    throw Error("no thread for a grammar can be started", ErrorKind::NoMemory);
+  pthread_join(thread, nullptr);
+}
+
+std::unique_ptr<Grammar>
+LlCompiler::compile(const GrammarSource &source) const {
+  if (source.text.size() > kMostGrammarBytes)
+    throw Error("the grammar has " + std::to_string(source.text.size()) +
+                " bytes when at most " + std::to_string(kMostGrammarBytes) +
+                " are allowed");
+  if (source.text.find('\0') != std::string::npos)
+    throw Error("the grammar has a character of code 0");
+  const KindRow &kind = kKinds[static_cast<size_t>(source.kind)];
+  const std::string text = kind.write(source.text);
+
+  LlgConstraintInit init = {};
+  llg_constraint_init_set_defaults(&init, vocabulary.get());
+  init.log_buffer_level = 0;
+  init.log_stderr_level = 0;
+  init.limits.verbose_errors = false;
+  // A state takes 1 to 2 KB. The other limits bound a mask by about 20 ms.
+  init.limits.max_lexer_states = 50000;
+  Matcher matcher;
+  runOnLargeStack(
+      [&] { matcher.reset(llg_new_matcher(&init, kind.name, text.c_str())); });
+  // Some faults show when tokens are looked for.
+  if (llg_matcher_is_error(matcher.get()) ||
+      llg_matcher_compute_mask(matcher.get()) != 0)
+    throw errorOf(matcher);
+  return std::make_unique<LlGrammar>(std::move(matcher));
+}
+
+std::span<const uint32_t> State::allowed() {
+  if (llg_matcher_compute_mask_into(matcher.get(), words.data(),
+                                    words.size() * sizeof(uint32_t)) != 0)
+    throw errorOf(matcher);
+  return words;
+}
+
+void State::accept(int32_t id) {
+  if (llg_matcher_consume_token(matcher.get(), static_cast<uint32_t>(id)) != 0)
+    throw errorOf(matcher);
+}
+
+std::unique_ptr<GrammarCompiler>
+qwen::makeLlGuidance(const Tokenizer &tokenizer,
+                     std::span<const int32_t> ends) {
+  return std::make_unique<LlCompiler>(tokenizer, ends);
+}

@@ -1,0 +1,2 @@
+//! The functions of llguidance.h.
+pub use llguidance::ffi;
