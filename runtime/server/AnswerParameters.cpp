@@ -220,7 +220,6 @@ static constexpr Parameter kStopRows[] = {
     {"ignore_eos", Kind::Boolean, "Continue past the model's tokens that end an answer", at<Stop, &Stop::ignoreEos>},
     {"include_stop_str_in_output", Kind::Boolean, "The stop string belongs to the text", at<Stop, &Stop::includeStop>},
     {"skip_special_tokens", Kind::Boolean, "Special tokens are not part of the text", at<Stop, &Stop::skipSpecial>},
-    {"response_format", Kind::Neutral, "", nullptr, 0, 0, R"([{"type":"text"}])"},
 };
 
 static constexpr Parameter kTokenRows[] = {

@@ -5,7 +5,7 @@
 
 #include "engine/BeamSearch.h"
 #include "engine/Sampler.h"
-#include "server/Parameters.h"
+#include "server/GrammarParameters.h"
 
 #include <variant>
 
@@ -117,6 +117,7 @@ struct ReasoningParameters {
 struct AnswerParameters : SamplingParameters,
                           BeamParameters,
                           StopParameters,
+                          GrammarParameters,
                           TokenParameters,
                           StreamParameters,
                           RequestParameters,

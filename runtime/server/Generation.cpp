@@ -3,6 +3,7 @@
 #include "server/Generation.h"
 
 #include "engine/SteadyClock.h"
+#include "grammar/AnswerConstraint.h"
 #include "text/Unicode.h"
 
 #include <algorithm>
@@ -52,6 +53,9 @@ Request Generation::requestOf(size_t choice) {
     self->states[choice]->times.start = self->elapsed();
   };
   request.beams = parameters.beams;
+  if (what.grammar)
+    request.constraint = std::make_shared<AnswerConstraint>(
+        what.grammar->start(), states[choice]->parser, what.format);
   request.onToken = [self = shared_from_this(), choice](const auto &event) {
     bool goesOn = true;
     for (size_t i = 0; i < self->choicesOfRequest(); ++i)

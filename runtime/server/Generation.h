@@ -82,6 +82,8 @@ struct GenerationTask {
   const AnswerFormat *format = nullptr;
   /// How its calls of tools are read.
   CallOptions calls = {};
+  /// What the answer may be like; null for anything.
+  std::shared_ptr<const Grammar> grammar = {};
   /// What its reasoning ends with when the budget is used up.
   std::vector<int32_t> budgetMessage = {};
   /// What a choice keeps of the row of its prompt's last token; null for

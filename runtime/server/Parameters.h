@@ -88,6 +88,8 @@ struct ParameterLimits {
   bool thinks = true;
   /// Why the model calls no tools; empty if it does.
   std::string noTools = {};
+  /// Whether there is a library of grammars.
+  bool hasGrammars = true;
   /// Whether the model fills in the middle.
   bool fills = true;
   /// Whether a text that is embedded may be empty.

@@ -2,6 +2,7 @@
 
 #include "server/Service.h"
 
+#include "grammar/AnswerConstraint.h"
 #include "model/SamplerTexts.h"
 #include "model/ToolFormat.h"
 #include "server/protocols/Fill.h"
@@ -63,6 +64,7 @@ Service::Service(const Model &servedModel, Scheduler &requestScheduler,
            .models = isAny(options.names) ? std::vector<std::string>() : names,
            .thinks = answers.reasons(),
            .noTools = tools.reason,
+           .hasGrammars = hasGrammars(),
            .fills = FillTokens::of(tokenizer).has_value(),
            .emptyInput = tokenizer.appendedToken().has_value(),
            .ignoreUnknown = options.ignoreUnknown,
@@ -187,6 +189,39 @@ static void checkBeams(const AnswerParameters &parameters) {
     refuse("top_logprobs", "0" + search);
 }
 
+/// Refuses what a request has beside its grammar.
+static void checkGrammars(const GenerationTask &task) {
+  const AnswerParameters &parameters = task.parameters;
+  const std::vector<NamedGrammar> &grammars = parameters.grammars;
+  const auto refuse = [&](const std::string &other) {
+    throw ApiError(400, grammars[0].parameter + " excludes " + other,
+                   grammars[0].parameter);
+  };
+  if (grammars.size() > 1)
+    refuse(grammars[1].parameter);
+  if (!grammars.empty() && parameters.beams.isSearch())
+    refuse("num_beams");
+  if (!grammars.empty() && task.calls.format)
+    refuse("tools that the answer may call; tool_choice none leaves them out");
+}
+
+std::shared_ptr<const Grammar> Service::grammarOf(const NamedGrammar &named,
+                                                  const AnswerFormat *of) {
+  try {
+    requireMarks(of);
+    std::call_once(grammarsMade, [&] {
+      std::vector<int32_t> ends = manifest.generation.eosTokenIds;
+      if (format)
+        ends = format->endTokens(std::move(ends));
+      grammars = makeGrammarCompiler(tokenizer, ends);
+    });
+    return grammars->compile(named.source);
+  } catch (const Error &error) {
+    throw ApiError(400, named.parameter + " cannot be kept: " + error.what(),
+                   named.parameter);
+  }
+}
+
 Reply Service::start(Exchange exchange, std::optional<uint64_t> seed,
                      const WakeFn &wake) {
   GenerationTask &task = exchange.task;
@@ -199,7 +234,10 @@ Reply Service::start(Exchange exchange, std::optional<uint64_t> seed,
                        " choices of all prompts, not " + std::to_string(count),
                    "n");
   checkBeams(parameters);
+  checkGrammars(task);
   checkPrompts(task);
+  if (!parameters.grammars.empty())
+    task.grammar = grammarOf(parameters.grammars[0], task.format);
   if (!parameters.seed)
     parameters.seed = seed;
   if (!parameters.seed) {

@@ -14,6 +14,7 @@
 #include "text/CallFormat.h"
 
 #include <atomic>
+#include <mutex>
 
 namespace qwen::server {
 
@@ -87,6 +88,9 @@ public:
   const ParameterLimits limits;
 
 private:
+  /// The grammar of a request, and its parameter. Throws ApiError.
+  std::shared_ptr<const Grammar> grammarOf(const NamedGrammar &named,
+                                           const AnswerFormat *of);
   /// Cuts the prompts, if the parameters say so. Refuses an empty prompt and a
   /// prompt that is too long.
   void checkPrompts(GenerationTask &task) const;
@@ -96,6 +100,9 @@ private:
   /// Maximum number of bytes of a text that fits into the context.
   const uint64_t mostBytes;
   Metrics metrics;
+  /// Made for the first request with a grammar.
+  std::once_flag grammarsMade;
+  std::unique_ptr<GrammarCompiler> grammars;
   std::atomic<bool> draining = false;
 };
 

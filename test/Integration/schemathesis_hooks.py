@@ -1,10 +1,11 @@
-"""What schemathesis cannot know of /openapi.json: how many tokens a text has, which settings need each other, and which texts are JSON (clients.py)."""
+"""What schemathesis cannot know of /openapi.json: how many tokens a text has, which settings need each other, and which texts are JSON or grammars (clients.py)."""
 import json
 
 import schemathesis
 
 # Settings of beams, and their values without a search.
 WITHOUT_BEAMS = {"num_beams": 1, "num_beam_groups": 1, "diversity_penalty": 0, "length_penalty": 1, "early_stopping": False}
+GRAMMARS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "json_schema", "grammar")
 
 
 @schemathesis.hook
@@ -22,10 +23,11 @@ def has_text_arguments(message):
 
 @schemathesis.hook
 def filter_case(context, case):
-    """Leaves out searches with beams, whose settings errors_server.py tries, and arguments of calls that are texts."""
+    """Leaves out searches with beams, whose settings errors_server.py tries, arguments of calls that are texts, and grammars (grammars.py)."""
     body = case.body
     if not isinstance(body, dict):
         return True
     messages = body.get("messages")
     return all(body.get(name) in (None, value) for name, value in WITHOUT_BEAMS.items()) and \
+        not any(body.get(name) for name in GRAMMARS) and \
         not any(has_text_arguments(message) for message in (messages if isinstance(messages, list) else ()))

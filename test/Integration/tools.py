@@ -8,11 +8,11 @@ A test program writes the answers token by token (test/Unit/ScriptedServer.cpp).
 import json
 import pathlib
 import random
-import shutil
 import subprocess
 import sys
 
-from checks import Checks, compile_model
+from checks import Checks
+from marked_model import marked_model
 from packages import python_with
 from server import Server
 
@@ -30,24 +30,6 @@ CALLS = {
     "xml": '<tool_call>\n<function=look>\n<parameter=where>\na "b"\n</tool_call>\u6771\n</parameter>\n<parameter=count>\n2\n</parameter>\n</function>\n'
            '</tool_call>\n<tool_call>\n<function=look>\n</function>\n</tool_call>\n'}
 checks = Checks()
-
-
-# Tokens that Qwen's vocabularies have and that of the stories does not.
-TOKENS = ("<tool_call>", "</tool_call>", "<think>", "</think>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>")
-
-
-def model_with_tokens():
-    """The stories with TOKENS in place of the last ones of the vocabulary."""
-    folder = WORK / "tokens"
-    shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("golden"))
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    first = min(token["id"] for token in tokenizer["added_tokens"]) - len(TOKENS)
-    tokenizer["model"]["vocab"] = {text: i for text, i in tokenizer["model"]["vocab"].items() if i < first}
-    del tokenizer["model"]["merges"][-len(TOKENS):]
-    tokenizer["added_tokens"] += [{**tokenizer["added_tokens"][0], "id": first + i, "content": text, "special": False}
-                                  for i, text in enumerate(TOKENS)]
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    return compile_model(folder, WORK / "tokens.qwen")
 
 
 def start(template, *options, model=stories):
@@ -243,7 +225,7 @@ for name, kind in (("Qwen-Qwen3-0.6B", "hermes"), ("Qwen3-Coder", "xml")):
             print("skipped: no client for Python")
     server.stop()
 # The marks are tokens.
-server = start("Qwen-Qwen3-0.6B", model=model_with_tokens())
+server = start("Qwen-Qwen3-0.6B", model=marked_model(FOLDER, WORK))
 calls(server, "hermes")
 thoughts(server)
 budgets(server)

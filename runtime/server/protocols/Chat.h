@@ -24,9 +24,9 @@ struct ChatParameters : ModelParameters, AnswerParameters, ToolParameters {
   static const ParameterTable table;
   using List =
       ParameterList<ModelParameters, SamplingParameters, BeamParameters,
-                    StopParameters, TokenParameters, StreamParameters,
-                    RequestParameters, ReasoningParameters, ToolParameters,
-                    ChatParameters>;
+                    StopParameters, GrammarParameters, TokenParameters,
+                    StreamParameters, RequestParameters, ReasoningParameters,
+                    ToolParameters, ChatParameters>;
 };
 
 } // namespace qwen::server

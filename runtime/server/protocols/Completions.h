@@ -18,8 +18,9 @@ struct CompletionParameters : ModelParameters,
   static const ParameterTable table;
   using List =
       ParameterList<ModelParameters, SamplingParameters, BeamParameters,
-                    StopParameters, TokenParameters, StreamParameters,
-                    RequestParameters, EchoParameters, CompletionParameters>;
+                    StopParameters, GrammarParameters, TokenParameters,
+                    StreamParameters, RequestParameters, EchoParameters,
+                    CompletionParameters>;
 };
 
 } // namespace qwen::server

@@ -47,7 +47,8 @@ struct FillParameters : ModelParameters, AnswerParameters {
   static const ParameterTable table;
   using List =
       ParameterList<ModelParameters, SamplingParameters, StopParameters,
-                    StreamParameters, RequestParameters, FillParameters>;
+                    GrammarParameters, StreamParameters, RequestParameters,
+                    FillParameters>;
 };
 
 } // namespace qwen::server

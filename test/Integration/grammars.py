@@ -1,0 +1,153 @@
+"""Answers with a grammar over HTTP: what a model draws is a document of its schema, alone and under load; reasoning; refusals.
+
+  grammars.py FOLDER MODEL TEMPLATES PACKAGES WORKDIR      MODEL is FOLDER (models/stories), compiled
+
+PyPI's jsonschema says whether a document is one of its schema.
+"""
+import concurrent.futures
+import json
+import pathlib
+import re
+import sys
+
+from checks import Checks
+from marked_model import marked_model
+from packages import import_from
+from server import Server
+
+FOLDER, stories, TEMPLATES, packages, WORK = (pathlib.Path(a) for a in sys.argv[1:])
+TEXT, CHAT = "/v1/completions", "/v1/chat/completions"
+HI = [{"role": "user", "content": "Hi"}]
+checks = Checks()
+
+WORD = {"type": "string", "maxLength": 12}
+SCHEMAS = [
+    {"type": "object", "properties": {"name": WORD, "age": {"type": "integer", "minimum": 0, "maximum": 150}, "tags": {"type": "array", "items": WORD, "maxItems": 3}},
+     "required": ["name", "age"], "additionalProperties": False},
+    {"type": "object", "properties": {"kind": {"const": "tree"}, "root": {"$ref": "#/$defs/node"}}, "required": ["kind", "root"], "additionalProperties": False,
+     "$defs": {"node": {"type": "object", "properties": {"value": {"type": "number", "minimum": -5, "maximum": 5}, "next": {"anyOf": [
+         {"type": "null"}, {"type": "object", "properties": {"value": {"type": "boolean"}}, "required": ["value"], "additionalProperties": False}]}},
+         "required": ["value", "next"], "additionalProperties": False}}},
+    {"type": "array", "minItems": 2, "maxItems": 4, "items": {"enum": ["red", "green", 1, None, {"a": []}]}},
+    {"type": "object", "properties": {"when": {"type": "string", "format": "date-time"}, "id": {"type": "string", "pattern": "^[A-Z]{2}-[0-9]{1,4}$"},
+                                      "price": {"type": "integer", "multipleOf": 5, "minimum": 0, "maximum": 1000}},
+     "required": ["when", "id", "price"], "additionalProperties": False},
+]
+
+
+def documents(server, jsonschema):
+    """Each seed draws another document of its schema, on one line."""
+    bodies = [{"prompt": "Once upon a time", "seed": seed, "max_tokens": 300, "guided_json": schema} for schema in SCHEMAS for seed in range(12)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda body: server.post(TEXT, **body)["choices"][0], bodies))
+    for body, choice in zip(bodies, answers):
+        checks.check(choice["finish_reason"] == "stop" and "\n" not in choice["text"], f"{body}: {choice}")
+        document = json.loads(choice["text"])
+        if jsonschema:
+            jsonschema.Draft202012Validator(body["guided_json"], format_checker=jsonschema.FormatChecker()).validate(document)
+    texts = {choice["text"] for choice in answers}
+    checks.check(len(texts) > len(bodies) / 2, f"{len(bodies)} answers have {len(texts)} texts")
+    # The same alone, as a stream, and with logprobs, which are those of the raw logits.
+    for body, choice in list(zip(bodies, answers))[::7]:
+        checks.check(server.post(TEXT, **body)["choices"][0]["text"] == choice["text"], f"{body}: alone")
+        status, _, events = server.send("POST", TEXT, {**body, "stream": True, "logprobs": 2})
+        pieces = [json.loads(line[6:])["choices"][0] for line in events.split("\n\n") if line.startswith("data: {")]
+        checks.check(status == 200 and "".join(piece["text"] for piece in pieces) == choice["text"], f"{body}: a stream has {events[:300]}")
+        drawn = [p for piece in pieces for p in (piece["logprobs"] or {"token_logprobs": []})["token_logprobs"]]
+        checks.check(all(p > -9999 for p in drawn) and len(drawn) > 4, f"{drawn}")
+
+
+def other_forms(server):
+    for body, pattern in (({"structured_outputs": {"regex": "[a-f]{3,5}-[0-9]+!"}}, "[a-f]{3,5}-[0-9]+!"),
+                          ({"guided_choice": ["a \"b\"", "c\\d", "東"]}, "a \"b\"|c\\\\d|東"),
+                          ({"grammar": "start: (\"tick\" | \"tock\") (\", \" (\"tick\" | \"tock\")){2}"}, "(tick|tock)(, (tick|tock)){2}"),
+                          ({"response_format": {"type": "json_object"}}, r"\{.*")):
+        for seed in range(5):
+            for path, prompt in ((TEXT, {"prompt": "The"}), (CHAT, {"messages": HI})):
+                choice = server.post(path, seed=seed, max_tokens=40, n=2, **prompt, **body)["choices"][seed % 2]
+                text = choice["message"]["content"] if path == CHAT else choice["text"]
+                checks.check(re.fullmatch(pattern, text, re.DOTALL) or choice["finish_reason"] == "length", f"{body}: {choice}")
+    # What forbids nothing changes no token.
+    for seed in range(3):
+        body = {"prompt": "Once upon a time", "seed": seed, "max_tokens": 60, "return_token_ids": True, "logprobs": 1}
+        free, kept = (server.post(TEXT, **body, **more)["choices"][0] for more in ({}, {"guided_regex": "(?s:.*)"}))
+        checks.check(free == kept, f"{free} {kept}")
+    # More tokens than there are, a stop string, and an end that is held back.
+    cut = server.post(TEXT, prompt="The", guided_json=SCHEMAS[0], max_tokens=3)["choices"][0]
+    checks.check(cut["finish_reason"] == "length" and cut["text"].startswith("{"), f"{cut}")
+    stopped = server.post(TEXT, prompt="The", guided_json=SCHEMAS[0], max_tokens=99, stop='"age"')["choices"][0]
+    checks.check(stopped["stop_reason"] == '"age"', f"{stopped}")
+    done = server.post(TEXT, prompt="The", guided_choice=["done"], ignore_eos=True, min_tokens=9)
+    checks.check(done["choices"][0]["text"] == "done" and done["choices"][0]["finish_reason"] == "stop", f"{done}")
+
+
+def refusals(server):
+    schema = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMAS[0]}}}
+    for body, param, words in (
+            ({**schema, "num_beams": 2}, "response_format.json_schema.schema", ["num_beams"]),
+            ({**schema, "guided_regex": "a"}, "response_format.json_schema.schema", ["guided_regex"]),
+            ({"guided_json": {"not": {}}}, "guided_json", ['unimplemented keys: ["not"]']),
+            ({"guided_json": {"type": "string", "format": "colour"}}, "guided_json", ["colour"]),
+            ({"guided_json": {"$ref": "https://example.com/s.json"}}, "guided_json", ["https://example.com/s.json"]),
+            ({"guided_regex": "("}, "guided_regex", ["regex"]),
+            ({"grammar": 'root ::= "a"'}, "grammar", ["Lark"])):
+        status, _, text = server.send("POST", CHAT, {"messages": HI, **body})
+        error = json.loads(text).get("error", {})
+        checks.check(status == 400 and error["param"] == param and all(word in error["message"] for word in words), f"{body}: {status} {text}")
+    # The next request is answered.
+    checks.check(server.post(TEXT, prompt="The", guided_choice=["x"])["choices"][0]["text"] == "x", "no answer after an error")
+
+
+def beside_tools():
+    """Tools that the answer may call exclude a grammar."""
+    tool = {"type": "function", "function": {"name": "look", "parameters": {}}}
+    server = Server(stories, program=["scripted-server", stories, TEMPLATES / "Qwen-Qwen3-0.6B.jinja"])
+    body = {"messages": HI, "tools": [tool], "guided_choice": ["Yes"]}
+    status, _, text = server.send("POST", CHAT, body)
+    checks.check(status == 400 and "guided_choice excludes tools" in text, f"{status} {text}")
+    # Its marks are texts.
+    status, _, text = server.send("POST", CHAT, {**body, "tool_choice": "none"})
+    checks.check(status == 400 and "needs a model with the tokens <think> and </think>" in text, f"{status} {text}")
+    server.stop()
+
+
+def thoughts():
+    """The grammar begins behind the reasoning."""
+    model = marked_model(FOLDER, WORK)
+    server = Server(model, program=["scripted-server", model, TEMPLATES / "Qwen-Qwen3-0.6B.jinja"])
+
+    def answer(*pieces, **body):
+        server.post("/script", pieces=pieces)
+        status, _, text = server.send("POST", CHAT, {"messages": HI, "guided_json": SCHEMAS[2], **body})
+        return json.loads(text)["choices"][0]["message"] if status == 200 else text
+    document = '["red", 1]'
+    for pieces, reasoning in ((("<think>", "\nHm", " {.\n", "</think>", "\n\n", document), "Hm {."), (("<think>", "</think>", document), None), ((document,), None)):
+        message = answer(*pieces)
+        checks.check(isinstance(message, dict) and message["content"] == document and message.get("reasoning") == reasoning, f"{pieces}: {message}")
+    for pieces in (("<think>", "Hm", "</think>", "Yes"), ("Yes",), ("<think>", "Hm", "</think>", "<think>"), ("[", "<think>")):
+        checks.check("doesn't satisfy the grammar" in answer(*pieces), f"{pieces}: {answer(*pieces)}")
+    whole = answer("<think>", "Hm", "</think>", "\n\n", document, reasoning_format="none")
+    checks.check(whole["content"] == f"<think>Hm</think>\n\n{document}", f"{whole}")
+    server.stop()
+    # Drawn tokens: the reasoning ends by its budget.
+    server = Server(model)
+    opening = server.post("/tokenize", prompt="<think>")["tokens"][0]
+    for seed in range(4):
+        choice = server.post(CHAT, messages=HI, seed=seed, guided_json=SCHEMAS[2], thinking_token_budget=5, logit_bias={opening: 100})["choices"][0]
+        checks.check(choice["message"]["reasoning"] and isinstance(json.loads(choice["message"]["content"]), list), f"{choice}")
+    server.stop()
+
+
+jsonschema = None
+if import_from("jsonschema[format]==4.26.0", packages):
+    import jsonschema
+else:
+    print("skipped: no jsonschema to validate documents")
+server = Server(stories)
+documents(server, jsonschema)
+other_forms(server)
+refusals(server)
+server.stop()
+beside_tools()
+thoughts()
+checks.finish()
