@@ -39,7 +39,7 @@ struct Form {
 
 static std::string schemaText(J value, const std::string &name) {
   const auto *const text = value.get_ptr<const std::string *>();
-  if (!text && !value.is_object() && !value.is_boolean())
+  if (!text && !value.is_object() && value != true)
     refuse(name, "must be a JSON schema, or a string with one");
   if (!text)
     return value.dump();
@@ -82,7 +82,7 @@ static std::string objectText(J value, const std::string &name) {
 
 static constexpr Form kSchema = {
     GrammarKind::JsonSchema, schemaText,
-    R"({"type": ["object", "boolean", "string"]})"};
+    R"({"anyOf": [{"type": ["object", "string"]}, {"const": true}]})"};
 static constexpr Form kRegex = {GrammarKind::Regex, plainText,
                                 R"({"type": "string", "minLength": 1})"};
 static constexpr Form kChoice = {GrammarKind::Choice, choiceText,
@@ -206,7 +206,7 @@ static constexpr OwnKind kFormat = {
                   "type": "object", "required": ["schema"],
                   "properties": {
                     "name": {}, "description": {}, "strict": {},
-                    "schema": {"type": ["object", "boolean"]}}}}})",
+                    "schema": {"anyOf": [{"type": "object"}, {"const": true}]}}}}})",
           limits, {{"enum", ordered_json::array({{{"type", "text"}}})}});
     }};
 static constexpr OwnKind kStructured = {

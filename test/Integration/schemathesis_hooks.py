@@ -29,5 +29,5 @@ def filter_case(context, case):
         return True
     messages = body.get("messages")
     return all(body.get(name) in (None, value) for name, value in WITHOUT_BEAMS.items()) and \
-        not any(body.get(name) for name in GRAMMARS) and \
+        not any(body.get(name) is not None for name in GRAMMARS) and \
         not any(has_text_arguments(message) for message in (messages if isinstance(messages, list) else ()))
