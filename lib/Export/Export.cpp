@@ -23,6 +23,9 @@
 
 using namespace qwen;
 
+/// Whether a part has a matrix for each expert, even for a single one.
+static bool hasExperts(const TensorInfo &part) { return part.stride != 0; }
+
 namespace {
 /// Some outputs of a part of the image, which become a tensor of the file.
 struct ExportedTensor {
@@ -35,9 +38,15 @@ struct ExportedTensor {
   uint64_t offset = 0;
 
   bool isMatrix() const { return part->shape.size() == 2; }
+  /// The outputs that it has of a matrix of the part, and the number of the
+  /// first one there.
+  int64_t outputsOfMatrix() const { return outputs / part->experts; }
+  int64_t firstOfMatrix() const { return first / part->experts; }
   std::vector<int64_t> shape() const {
     std::vector<int64_t> sizes = part->shape;
-    sizes.front() = outputs;
+    sizes.front() = outputsOfMatrix();
+    if (hasExperts(*part))
+      sizes.insert(sizes.begin(), part->experts);
     return sizes;
   }
   /// Bytes of an output, or of the value of a vector.
@@ -57,18 +66,41 @@ struct ExportedTensor {
 /// The row of the model's architecture.
 static Architecture architectureOf(const Artifact &artifact) {
   const std::string &name = artifact.manifest().model.architecture;
-  std::string supported;
+  std::vector<std::string> supported;
   for (const ArchitectureInfo &info : kArchitectures) {
-    if (info.ggufName.empty() || info.layers.hasLinear)
+    if (info.ggufName.empty() || info.layers.hasLinear || info.hasVision)
       continue;
     if (info.name == name)
       return static_cast<Architecture>(&info - kArchitectures);
-    supported += (supported.empty() ? "" : " and ") + std::string(info.name);
+    supported.emplace_back(info.name);
   }
   throw Error(part::file(artifact.path()) + " is a model of " +
               part::found(quote(name)) + ", which is not exported; " +
-              part::needed(supported) +
+              part::needed(listed(supported)) +
               " are; run it with qwen-run, or convert the checkpoint");
+}
+
+/// Throws Error for experts of which a GGUF file cannot tell.
+static void checkExperts(const Artifact &artifact,
+                         const ArchitectureInfo &info) {
+  if (!info.layers.hasExperts)
+    return;
+  const auto fail = [&](const std::string &found) {
+    throw Error(part::file(artifact.path()) + " has " + part::found(found) +
+                ", which a GGUF file of " + std::string(info.ggufName) +
+                " cannot say; run it with " + part::needed("qwen-run"));
+  };
+  const auto isDense = [](const TensorInfo::Segment &segment) {
+    return segment.name.ends_with(".mlp.down_proj.weight");
+  };
+  const auto &experts = artifact.manifest().model.experts;
+  for (const TensorInfo &tensor : artifact.manifest().tensors)
+    if (!experts || std::ranges::any_of(tensor.segments, isDense))
+      fail("layers without experts");
+  if (experts->normalized != info.layers.normalizesGgufExperts)
+    fail(experts->normalized
+             ? "experts whose weights are divided by their sum"
+             : "experts whose weights are not divided by their sum");
 }
 
 /// Throws Error unless the sizes that the manifest gives a part agree.
@@ -78,8 +110,13 @@ static void checkPart(const std::string &path, const TensorInfo &tensor) {
                 part::tensor(tensor.name) + " has sizes that disagree");
   };
   int64_t outputs = 0;
-  for (const TensorInfo::Segment &segment : tensor.segments)
+  for (const TensorInfo::Segment &segment : tensor.segments) {
     outputs += segment.outputs;
+    // Matrices of experts have whole panels of each weight.
+    if (hasExperts(tensor) &&
+        segment.outputs % (tensor.experts * kPanelOutputs) != 0)
+      fail();
+  }
   const size_t rank = tensor.shape.size();
   if (rank < 1 || rank > 2 || tensor.shape.front() != outputs)
     fail();
@@ -186,6 +223,15 @@ static void addModel(const ModelInfo &model, const ArchitectureInfo &info,
   addSize(kGgufContext, model.maxContext);
   addSize(kGgufKeyDim, model.headDim);
   addSize(kGgufValueDim, model.headDim);
+  if (info.layers.hasExperts) {
+    const auto &[count, active, width, sharedWidth, normalized] =
+        *model.experts;
+    addSize(kGgufExpertCount, count);
+    addSize(kGgufActiveExperts, active);
+    addSize(kGgufExpertWidth, width);
+    if (info.layers.hasSharedExpert)
+      addSize(kGgufSharedWidth, sharedWidth);
+  }
   head.addNumber(prefix + kGgufRopeTheta, static_cast<float>(model.ropeTheta));
   head.addNumber(prefix + kGgufEpsilon, static_cast<float>(model.rmsNormEps));
   if (model.yarn)
@@ -238,31 +284,36 @@ public:
   void write(const ExportedTensor &tensor) const {
     const uint8_t *bytes = artifact.weights() + tensor.part->offset;
     if (!tensor.isMatrix())
-      return write(tensor, tensor.first,
+      return write(tensor, 0,
                    {bytes + tensor.first * tensor.outputBytes(),
                     static_cast<size_t>(tensor.bytes())});
-    const int64_t panel = tensor.first / kPanelOutputs;
-    const int64_t end = ceilDiv(tensor.first + tensor.outputs, kPanelOutputs);
+    const int64_t begin = tensor.firstOfMatrix();
+    const int64_t panel = begin / kPanelOutputs;
+    const int64_t panels =
+        ceilDiv(begin + tensor.outputsOfMatrix(), kPanelOutputs) - panel;
     const unsigned threads = machineThreads();
     std::vector<std::vector<uint8_t>> buffers(threads);
-    parallelFor(static_cast<size_t>(end - panel), threads,
+    parallelFor(static_cast<size_t>(tensor.part->experts * panels), threads,
                 [&](size_t i, unsigned thread) {
-                  writePanel(tensor, panel + static_cast<int64_t>(i),
+                  const auto task = static_cast<int64_t>(i);
+                  writePanel(tensor, task / panels, panel + task % panels,
                              buffers[thread]);
                 });
   }
 
 private:
-  /// Writes the outputs that the tensor has in a panel.
-  void writePanel(const ExportedTensor &tensor, int64_t panel,
+  /// Writes the outputs that the tensor has in a panel of a matrix.
+  void writePanel(const ExportedTensor &tensor, int64_t matrix, int64_t panel,
                   std::vector<uint8_t> &buffer) const {
     const TensorInfo &from = *tensor.part;
     const int64_t k = from.shape[1], size = tensor.outputBytes();
-    const uint8_t *bytes =
-        artifact.weights() + from.offset + panel * panelBytes(from.format, k);
-    const int64_t first = std::max(tensor.first, panel * kPanelOutputs);
-    const int64_t end =
-        std::min(tensor.first + tensor.outputs, (panel + 1) * kPanelOutputs);
+    const uint8_t *bytes = artifact.weights() + from.offset +
+                           static_cast<uint64_t>(matrix) * from.stride +
+                           panel * panelBytes(from.format, k);
+    const int64_t begin = tensor.firstOfMatrix();
+    const int64_t count = tensor.outputsOfMatrix();
+    const int64_t first = std::max(begin, panel * kPanelOutputs);
+    const int64_t end = std::min(begin + count, (panel + 1) * kPanelOutputs);
     buffer.resize(static_cast<size_t>((end - first) * size));
     for (int64_t output = first; output < end; ++output)
       if (!numerics::exportOutput(from.format, bytes, k, output % kPanelOutputs,
@@ -275,15 +326,15 @@ private:
                     std::string(storedTypeName(tensor.type)) +
                     " holds no other; compile with another format, such as "
                     "--weights q8_0 --rotate off");
-    write(tensor, first, buffer);
+    write(tensor, matrix * count + first - begin, buffer);
   }
 
-  /// Writes `bytes` of the tensor, from output `first` of its part on.
-  void write(const ExportedTensor &tensor, int64_t first,
+  /// Writes `bytes` of the tensor, from its output `output` on.
+  void write(const ExportedTensor &tensor, int64_t output,
              std::span<const uint8_t> bytes) const {
     const uint64_t offset =
         begin + tensor.offset +
-        static_cast<uint64_t>((first - tensor.first) * tensor.outputBytes());
+        static_cast<uint64_t>(output * tensor.outputBytes());
     if (const int error =
             writeAllAt(file.descriptor(), bytes.data(), bytes.size(), offset))
       file.fail(error);
@@ -311,6 +362,7 @@ static void count(const ExportedTensor &tensor,
 ExportSummary qwen::exportGguf(const Artifact &artifact, WritableFile &file) {
   const Architecture architecture = architectureOf(artifact);
   const ArchitectureInfo &info = infoOf(architecture);
+  checkExperts(artifact, info);
   if (artifact.manifest().quantization.rotated)
     throw Error(part::file(artifact.path()) + " is " + part::found("rotated") +
                 ": it transforms its activations while it runs, which a GGUF "

@@ -93,3 +93,12 @@ std::string qwen::quote(std::string_view text) {
   quoted += text.size() > kMost ? "...\"" : "\"";
   return printable(quoted);
 }
+
+std::string qwen::listed(std::span<const std::string> items) {
+  std::string list;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const bool isLast = i + 1 == items.size();
+    list += (i == 0 ? "" : isLast ? " and " : ", ") + items[i];
+  }
+  return list;
+}

@@ -125,7 +125,8 @@ private:
       op.emitOpError() << "reads " << op.getGateAttr() << " in "
                        << weightFormatName(gate) << " and " << op.getUpAttr()
                        << " in " << weightFormatName(up)
-                       << " when gate and up of experts need one format";
+                       << " when gate and up of experts need one format; "
+                          "--tensor-weights gives them one";
       return WalkResult::interrupt();
     });
     return failure(result.wasInterrupted());

@@ -58,13 +58,7 @@ std::string qwen::formMethodList() {
   std::set<std::string_view> methods;
   for (const FormInfo &form : forms())
     forMethods(form, [&](std::string_view method) { methods.insert(method); });
-  std::string list;
-  for (auto method = methods.begin(); method != methods.end(); ++method) {
-    const bool isLast = std::next(method) == methods.end();
-    list += (list.empty() ? "" : isLast ? " and " : ", ");
-    list += *method;
-  }
-  return list;
+  return listed(std::vector<std::string>(methods.begin(), methods.end()));
 }
 
 namespace {

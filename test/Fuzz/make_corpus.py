@@ -170,6 +170,9 @@ def ggufs():
     tensors = [("token_embd.weight", 8, [32, 300], bytes(300 * 34)), ("blk.0.attn_qkv.weight", 2, [32, 64], bytes(64 * 18)),
                ("output_norm.weight", 0, [32], bytes(128))]
     put("Gguf", "model", gguf(model, tensors))
+    experts = {"expert_count": 3, "expert_used_count": 2, "expert_feed_forward_length": 32}
+    put("Gguf", "experts", gguf({"general.architecture": "qwen2moe"} | {f"qwen2moe.{key}": v for key, v in (size | experts).items()}, [
+        tensors[0], ("blk.0.ffn_gate_up_exps.weight", 2, [32, 64, 3], bytes(192 * 18)), ("blk.0.ffn_gate_inp_shexp.weight", 0, [32], bytes(128))]))
     put("Gguf", "version2", gguf({"general.alignment": 64}, [], 2))
     put("Gguf", "big-endian", gguf({}, [], 3 << 24))
     put("Gguf", "split", gguf(model | {"split.no": 0, "split.count": 2, "split.tensors.count": 3}, tensors[2:]))

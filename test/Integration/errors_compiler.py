@@ -122,7 +122,7 @@ ROWS = [
         "qwen-opt: bad/config.json: moe_intermediate_size is 48 when a multiple of 32 is needed"),
     Row("two formats of a product of experts", None, "qwen-opt qwen3-moe-f32 -o out/model.qwen --tensor-weights experts.gate_proj=q4_0", 1,
         "qwen-opt: 'qwen.experts_up' op reads @model.layers.0.mlp.experts.gate_proj.weight in q4_0 and "
-        "@model.layers.0.mlp.experts.up_proj.weight in q6_k when gate and up of experts need one format"),
+        "@model.layers.0.mlp.experts.up_proj.weight in q6_k when gate and up of experts need one format; --tensor-weights gives them one"),
     Row("a router of another width", edited(MOE, num_local_experts=7), COMPILE, 3,
         'qwen-opt: bad/model.safetensors: tensor "model.layers.0.mlp.gate.weight" has shape [8, 64] when [7, 64] is needed'),
     Row("another activation", edited(hidden_act="gelu"), COMPILE, 3,
@@ -391,8 +391,8 @@ ROWS = [
 
     # qwen-opt export.
     Row("an export of a hybrid", None, "qwen-opt export hybrid.qwen -o out/m.gguf", 1,
-        'qwen-opt export: hybrid.qwen is a model of "Qwen3_5ForCausalLM", which is not exported; Qwen2ForCausalLM and Qwen3ForCausalLM are; '
-        "run it with qwen-run, or convert the checkpoint"),
+        'qwen-opt export: hybrid.qwen is a model of "Qwen3_5ForCausalLM", which is not exported; Qwen2ForCausalLM, Qwen3ForCausalLM, Qwen2MoeForCausalLM and '
+        "Qwen3MoeForCausalLM are; run it with qwen-run, or convert the checkpoint"),
     Row("an export of a rotated model", None, "qwen-opt export rotated.qwen -o out/m.gguf", 1,
         "qwen-opt export: rotated.qwen is rotated: it transforms its activations while it runs, which a GGUF file does not say; compile it with "
         "--rotate off"),

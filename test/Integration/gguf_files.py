@@ -17,8 +17,9 @@ import sys
 import gguf
 import numpy as np
 
-from checks import Checks, compile_model, dequantized, export, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, weights_of, write_weights, write_checkpoint
-from gguf_model import keys_of, own_name
+from checks import Checks, compile_model, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, weights_of, write_weights, write_checkpoint
+from gguf_exported import check_exported
+from gguf_model import keys_of, own_name, random_blocks
 from hybrid_gguf import interleaved
 
 INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
@@ -74,28 +75,7 @@ def check_kept(name, kept):
     check_logits(name, model, 2e-2)
     check_tokenizer(model)
     check_reference(file, model)
-    check_exported(file, model, model)
-
-
-def check_exported(file, model, again=None):
-    """An exported file has the bytes of `file`, where a format keeps them, and else its values; compiled, it is `again`, if that is
-    given."""
-    types = gguf.GGMLQuantizationType
-    exported = WORK / "exported" / file.name
-    exported.parent.mkdir(exist_ok=True)
-    tensors, known = {tensor.name: tensor for tensor in export(model, exported)}, 0
-    for tensor in gguf.GGUFReader(file).tensors:
-        found, kind = tensors[tensor.name], tensor.tensor_type
-        if kind == types.Q2_K:
-            continue  # Its values are encoded.
-        same = np.array_equal(found.data, tensor.data) if found.tensor_type == kind else kind in (types.F16, types.Q3_K, types.MXFP4) and \
-            np.array_equal(dequantized(found), dequantized(tensor))
-        checks.check(same, f"{file.name}: {tensor.name} in {kind.name} becomes another tensor in {found.tensor_type.name}")
-        known += 1
-    checks.check(known > 0 and len(tensors) == len(gguf.GGUFReader(file).tensors), f"{file.name}: tensors are missing")
-    if again:
-        found = compile_model(exported, WORK / "again.qwen")
-        checks.check(found.read_bytes() == again.read_bytes(), f"{file.name}: the exported file gives another model")
+    check_exported(checks, WORK, file, model, model)
 
 
 def check_reference(file, model, weights="keep"):
@@ -195,24 +175,9 @@ def check_twins(name, kind, *options):
         found = compile_model(file, WORK / "file.qwen", *weights)
         checks.check(expected.read_bytes() == found.read_bytes(), f"{name}: a file in {kind} gives another model")
         if kind:
-            check_exported(file, found)
+            check_exported(checks, WORK, file, found)
     if is_hybrid or config.get("rope_scaling"):
         check_reference(file, compile_model(file, WORK / "file.qwen", *weights), "keep" if kind else "q4_0")
-
-
-def random_blocks(rng, kind, shape):
-    """Random bytes with small scales and minimums."""
-    types = gguf.GGMLQuantizationType
-    values, size = gguf.GGML_QUANT_SIZES[kind]
-    data = rng.integers(0, 256, (shape[0] * shape[1] // values, size), dtype=np.uint8)
-    if kind == types.MXFP4:
-        data[:, 0] = rng.integers(115, 120, len(data))
-        return data.tobytes()
-    places = {types.Q2_K: (80, 82), types.Q3_K: (108,), types.Q6_K: (208,), types.Q5_K: (0, 2), types.Q5_1: (0, 2)}
-    for place in places.get(kind, (0,)):
-        scales = rng.uniform(1, 3, len(data)) * (2e-5 if values == 256 else 5e-4)
-        data[:, place:place + 2] = scales.astype("<f2").view(np.uint8).reshape(-1, 2)
-    return data.tobytes()
 
 
 def check_random_blocks(shape):
@@ -224,7 +189,7 @@ def check_random_blocks(shape):
     for name, dims in tensors_of(*shape):
         if len(dims) == 2 and not name.endswith(("in_proj_a.weight", "in_proj_b.weight")):
             kind, matrices = kinds[matrices % len(kinds)], matrices + 1
-            tensors.append((own_name(name, is_hybrid), kind, dims, random_blocks(rng, kind, dims)))
+            tensors.append((own_name(name, is_hybrid), kind, dims, random_blocks(rng, kind, dims).tobytes()))
         else:
             dims = [size for size in dims if size > 1]
             values = np.full(dims, 0.1, "<f4") * (-1 if name.endswith("A_log") else 1)
@@ -235,7 +200,7 @@ def check_random_blocks(shape):
     model = compile_model(file, WORK / "random.qwen")
     check_reference(file, model)
     if not is_hybrid:
-        check_exported(file, model)
+        check_exported(checks, WORK, file, model)
 
 
 shutil.rmtree(WORK, ignore_errors=True)

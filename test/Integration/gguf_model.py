@@ -1,4 +1,7 @@
-"""Names of tensors and keys of GGUF files, from those of a Hugging Face folder."""
+"""Names of tensors and keys of GGUF files, from those of a Hugging Face folder, and random blocks."""
+import gguf
+import numpy as np
+
 from hybrid_gguf import hybrid_keys
 
 MODULES = {
@@ -43,3 +46,18 @@ def keys_of(config):
         keys |= {"block_count": keys["block_count"] + 1, "nextn_predict_layers": 1} | hybrid_keys(config)
     return {"general.architecture": name} | {f"{name}.{key}": value for key, value in keys.items()} | {
         "tokenizer.ggml.bos_token_id": config["bos_token_id"], "tokenizer.ggml.eos_token_id": config["eos_token_id"]}
+
+
+def random_blocks(rng, kind, shape):
+    """Random bytes with small scales and minimums: the blocks of each row."""
+    types = gguf.GGMLQuantizationType
+    values, size = gguf.GGML_QUANT_SIZES[kind]
+    data = rng.integers(0, 256, (np.prod(shape) // values, size), dtype=np.uint8)
+    if kind == types.MXFP4:
+        data[:, 0] = rng.integers(115, 120, len(data))
+        return data.reshape(*shape[:-1], -1)
+    places = {types.Q2_K: (80, 82), types.Q3_K: (108,), types.Q6_K: (208,), types.Q4_K: (0, 2), types.Q5_K: (0, 2), types.Q5_1: (0, 2)}
+    for place in places.get(kind, (0,)):
+        scales = rng.uniform(1, 3, len(data)) * (2e-5 if values == 256 else 5e-4)
+        data[:, place:place + 2] = scales.astype("<f2").view(np.uint8).reshape(-1, 2)
+    return data.reshape(*shape[:-1], -1)

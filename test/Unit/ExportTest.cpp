@@ -252,3 +252,76 @@ TEST(Export, RefusesSizesThatDisagree) {
             " has another rotary embedding than its manifest says; compile "
             "the checkpoint again");
 }
+
+/// A model of 2 experts, each with 16 outputs of gate and 16 of up, which begin
+/// 2 panels and 64 bytes behind each other. All have `outputs`.
+static void setExperts(Exported &model, int64_t outputs) {
+  const int64_t matrix = 2 * panelBytes(WeightFormat::Q4_0, 32);
+  model.manifest["model"]["architecture"] = "Qwen3MoeForCausalLM";
+  model.manifest["model"]["experts"] = {{"count", 2},
+                                        {"active", 1},
+                                        {"width", 32},
+                                        {"shared_width", 0},
+                                        {"normalized", true}};
+  const auto segment = [](const char *name, int64_t outputs) {
+    return json{{"name", "model.layers.0.mlp.experts." + std::string(name)},
+                {"outputs", outputs}};
+  };
+  model.manifest["tensors"] = {{{"name", "experts"},
+                                {"shape", {outputs, 32}},
+                                {"format", "q4_0"},
+                                {"offset", 0},
+                                {"bytes", 2 * matrix},
+                                {"experts", 2},
+                                {"stride", matrix + 64},
+                                {"segments",
+                                 {segment("gate_proj.weight", outputs - 32),
+                                  segment("up_proj.weight", 32)}}}};
+}
+
+TEST(Export, StacksExperts) {
+  Exported model;
+  setExperts(model, 64);
+  model.write();
+  const json &keys = model.gguf.values;
+  EXPECT_EQ(keys.at("qwen3moe.expert_count"), 2);
+  EXPECT_EQ(keys.at("qwen3moe.expert_used_count"), 1);
+  EXPECT_EQ(keys.at("qwen3moe.expert_feed_forward_length"), 32);
+  EXPECT_FALSE(keys.contains("qwen3moe.expert_shared_feed_forward_length"));
+  ASSERT_EQ(model.gguf.tensors.size(), 2U);
+  const int64_t panel = panelBytes(WeightFormat::Q4_0, 32);
+  for (int64_t part = 0; part < 2; ++part) {
+    const StoredTensor &tensor = model.gguf.tensors[static_cast<size_t>(part)];
+    EXPECT_EQ(tensor.name, part == 0 ? "blk.0.ffn_gate_exps.weight"
+                                     : "blk.0.ffn_up_exps.weight");
+    EXPECT_EQ(tensor.shape, (std::vector<int64_t>{2, 16, 32}));
+    for (int64_t i = 0; i < 32; ++i) {
+      uint8_t expected[18];
+      numerics::exportOutput(WeightFormat::Q4_0,
+                             model.weights + i / 16 * (2 * panel + 64) +
+                                 part * panel,
+                             32, i % 16, expected);
+      EXPECT_EQ(std::memcmp(tensor.bytes.data() + i * 18, expected, 18), 0)
+          << tensor.name << " " << i;
+    }
+  }
+}
+
+TEST(Export, RefusesExpertsThatNoKeySays) {
+  Exported model;
+  setExperts(model, 64);
+  model.manifest["model"]["experts"]["normalized"] = false;
+  EXPECT_EQ(model.error(),
+            " has experts whose weights are not divided by their sum, which a "
+            "GGUF file of qwen3moe cannot say; run it with qwen-run");
+  const std::string dense = " has layers without experts, which a GGUF file of "
+                            "qwen3moe cannot say; run it with qwen-run";
+  json &name = model.manifest["tensors"][0]["segments"][0]["name"];
+  name = "model.layers.1.mlp.down_proj.weight";
+  EXPECT_EQ(model.error(), dense);
+  model.manifest["model"].erase("experts");
+  EXPECT_EQ(model.error(), dense);
+  setExperts(model, 72);
+  EXPECT_EQ(model.error(), " is damaged: in its manifest, tensor \"experts\" "
+                           "has sizes that disagree");
+}

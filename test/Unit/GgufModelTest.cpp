@@ -209,7 +209,8 @@ TEST_F(GgufModel, RefusesKeys) {
   EXPECT_EQ(errorWith("general.architecture",
                       string("general.architecture", "llama")),
             ": general.architecture \"llama\" is not supported; supported are "
-            "qwen2 (Qwen2, Qwen2.5), qwen3 and qwen35");
+            "qwen2 (Qwen2, Qwen2.5), qwen3, qwen35, qwen2moe, qwen3moe, "
+            "qwen3vlmoe (the text of Qwen3-VL-MoE), qwen35moe and qwen3next");
   EXPECT_EQ(errorWith("general.type", string("general.type", "adapter")),
             ": general.type \"adapter\" is not supported; supported is "
             "\"model\", the file of a whole model; --lora takes an adapter");

@@ -117,6 +117,12 @@ private:
                        {"linear_num_value_heads", linear->valueHeads},
                        {"linear_value_head_dim", linear->valueDim}});
     }
+    if (const ExpertsShape *experts = model.experts())
+      config.update({{"num_experts", experts->count},
+                     {"num_experts_per_tok", experts->active},
+                     {"moe_intermediate_size", experts->width},
+                     {"shared_expert_intermediate_size", experts->sharedWidth},
+                     {"norm_topk_prob", experts->normalized}});
     if (model.yarn)
       config["rope_scaling"] = {
           {"type", "yarn"},
@@ -231,14 +237,29 @@ private:
     for (int64_t i = 0; i < count; ++i) {
       // Those of all experts have one format.
       const auto read = [&](const std::string &name, int64_t n, int64_t k) {
-        const std::string tensor = name + ".weight";
+        const std::string tensor = name + ".weight",
+                          all = path + "experts." + tensor;
+        if (gguf) {
+          const StoredTensor found = stored(all);
+          return Matrix(formatOfMatrix(all, *found.type), n, k, *found.type,
+                        found.bytes.data() +
+                            storedBytes(*found.type, i * n * k));
+        }
         return Matrix(
-            formatOfMatrix(path + "experts." + tensor, StoredType::F32), n, k,
+            formatOfMatrix(all, StoredType::F32), n, k,
             vector(path + "experts." + std::to_string(i) + "." + tensor));
       };
       result.experts.push_back({read("gate_proj", width, hidden),
                                 read("up_proj", width, hidden),
                                 read("down_proj", hidden, width)});
+    }
+    const std::string shared = path + "shared_expert";
+    if (const int64_t n = config.value("shared_expert_intermediate_size", 0)) {
+      result.shared = {matrix(shared + ".gate_proj", n, hidden),
+                       matrix(shared + ".up_proj", n, hidden),
+                       matrix(shared + ".down_proj", hidden, n)};
+      result.sharedGate = {WeightFormat::F32, 1, hidden,
+                           vector(shared + "_gate.weight")};
     }
     return result;
   }
@@ -246,7 +267,7 @@ private:
   void readAttention(const std::string &path, ReferenceLayer &layer) const {
     const int64_t q = heads * headDim,
                   k = config.at("num_key_value_heads").get<int64_t>() * headDim;
-    if (config.at("model_type") == "qwen2") {
+    if (config.at("model_type").get<std::string>().starts_with("qwen2")) {
       layer.qBias = vector(path + "q_proj.bias");
       layer.kBias = vector(path + "k_proj.bias");
       layer.vBias = vector(path + "v_proj.bias");
@@ -270,20 +291,31 @@ private:
                                 config.at("linear_key_head_dim"),
                                 config.at("linear_num_value_heads"),
                                 config.at("linear_value_head_dim"), 1};
-    // A GGUF file has the first value head of each key head first.
-    if (!gguf)
+    // Most GGUF files have the first value head of each key head first.
+    if (!gguf || !gguf->config().interleavesValueHeads)
       delta.sharing = delta.valueHeads / delta.keyHeads;
     const int64_t keys = delta.keyHeads * delta.keyDim,
                   values = delta.valueHeads * delta.valueDim;
     delta.qkv = matrix(path + "in_proj_qkv", 2 * keys + values, hidden);
     delta.z = matrix(path + "in_proj_z", values, hidden);
-    // These keep their precision.
-    const auto exact = [&](const char *name) {
-      return Matrix(WeightFormat::F32, delta.valueHeads, hidden,
-                    vector(path + name));
+    // These keep their precision. One tensor may have those of both, b before a
+    // for each key head.
+    const std::string joined = path + "in_proj_ba.weight";
+    const bool isJoined = gguf && gguf->tensors().find(joined);
+    const auto exact = [&](const char *name, int64_t place) {
+      Values values = vector(isJoined ? joined : path + name);
+      if (isJoined) {
+        const Values both = std::move(values);
+        const int64_t part = delta.sharing * hidden;
+        values.clear();
+        for (int64_t i = 0; i < delta.keyHeads; ++i)
+          values.insert(values.end(), both.begin() + (2 * i + place) * part,
+                        both.begin() + (2 * i + place + 1) * part);
+      }
+      return Matrix(WeightFormat::F32, delta.valueHeads, hidden, values);
     };
-    delta.a = exact("in_proj_a.weight");
-    delta.b = exact("in_proj_b.weight");
+    delta.a = exact("in_proj_a.weight", 1);
+    delta.b = exact("in_proj_b.weight", 0);
     delta.convolution = vector(path + "conv1d.weight");
     delta.rate = vector(path + "A_log");
     for (float &value : delta.rate)

@@ -4,6 +4,7 @@
 
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Numerics/Kernels.h"
+#include "qwen/Numerics/Math.h"
 #include "qwen/Numerics/Stored.h"
 #include "qwen/Support/Error.h"
 
@@ -192,12 +193,16 @@ Values ReferenceExperts::sum(const Values &x) const {
     for (float &weight : weights)
       weight = weight / all;
   }
-  for (size_t i = 0; i < count; ++i) {
-    const auto &[gate, up, down] = experts[static_cast<size_t>(ids[i])];
-    const Values product = down.times(swiGlu(gate.times(x), up.times(x)));
-    numerics::addScaled(product.data(), weights[i], std::ssize(result),
+  const auto add = [&](const Expert &expert, float weight) {
+    const Values product =
+        expert.down.times(swiGlu(expert.gate.times(x), expert.up.times(x)));
+    numerics::addScaled(product.data(), weight, std::ssize(result),
                         result.data());
-  }
+  };
+  for (size_t i = 0; i < count; ++i)
+    add(experts[static_cast<size_t>(ids[i])], weights[i]);
+  if (shared)
+    add(*shared, numerics::sigmoid(sharedGate.times(x).front()));
   return result;
 }
 

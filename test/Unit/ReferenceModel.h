@@ -98,6 +98,9 @@ struct ReferenceExperts {
   /// Whether the weights of a token's experts are divided by their sum.
   bool normalized;
   std::vector<Expert> experts = {};
+  /// The expert of all tokens, and the product whose sigmoid is its weight.
+  std::optional<Expert> shared = {};
+  Matrix sharedGate = {};
 
   /// The sum of the experts of a token's values x. Throws Error where a logit
   /// is not finite.

@@ -8,6 +8,7 @@
 #define QWEN_SUPPORT_TEXT_H
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -42,6 +43,9 @@ std::string printable(std::string_view text);
 
 /// `text` in quotes, printable and cut after 200 bytes.
 std::string quote(std::string_view text);
+
+/// "a, b and c".
+std::string listed(std::span<const std::string> items);
 
 } // namespace qwen
 

@@ -324,9 +324,7 @@ StoredTensors qwen::mergeAdapter(const AdapterOption &option,
   if (!file.empty())
     adapter.tensors = parseSafetensors(adapter.files.map(file),
                                        (option.path / file).string());
-  // Hybrids have another order of values there.
-  if (layersOf(model.architecture).hasLinear &&
-      adapter.isGguf != model.interleavesValueHeads)
+  if (layersOf(model.architecture).hasLinear && adapter.isGguf != model.isGguf)
     throw Error(
         what + " does not fit a hybrid in " +
         part::found(adapter.isGguf ? "a Hugging Face folder" : "a GGUF file") +

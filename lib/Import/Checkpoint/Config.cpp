@@ -26,16 +26,7 @@ static Architecture parseArchitecture(const JsonValue &root) {
   for (const ArchitectureInfo &info : kArchitectures)
     if (names[0].string() == info.name)
       return static_cast<Architecture>(&info - kArchitectures);
-  std::string supported = "supported are";
-  for (const ArchitectureInfo &info : kArchitectures) {
-    supported += &info == kArchitectures                 ? " "
-                 : &info == std::end(kArchitectures) - 1 ? " and "
-                                                         : ", ";
-    supported += info.name;
-    if (!info.models.empty())
-      supported += " (" + std::string(info.models) + ")";
-  }
-  names[0].refuse(supported);
+  names[0].refuse(supportedArchitectures(&ArchitectureInfo::name));
 }
 
 /// Rejects another model_type than the one of the architecture. That of a text

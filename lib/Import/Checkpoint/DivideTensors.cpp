@@ -1,6 +1,6 @@
 //===- DivideTensors.cpp - Weights that share tensors ---------------------===//
 //
-// The layouts of the tensors of experts and of linear attention in folders.
+// The layouts of the tensors of experts and of linear attention.
 //
 //===----------------------------------------------------------------------===//
 
@@ -53,6 +53,9 @@ void Checkpoint::divideLinearProjections() {
         [&](const char *from, int64_t outputs,
             std::initializer_list<std::pair<const char *, std::vector<int64_t>>>
                 parts) {
+          // GGUF files have some of them apart.
+          if (sources.find(path + parts.begin()->first + ".weight"))
+            return;
           const WeightSources::Entry all =
               weight(path + from + ".weight", {{outputs, model.hiddenSize}});
           for (const auto &[name, rows] : parts)
@@ -77,6 +80,28 @@ static void requireFloats(const WeightSource &source) {
                 part::found(std::string(source.form())) +
                 ", which is not supported for experts; " +
                 part::needed("a checkpoint of floats") + " is needed");
+}
+
+void Checkpoint::setGateAndUp(const std::string &path,
+                              const WeightSources::Entry &both) {
+  const int64_t width = both.source->shape().sizes[1] / 2;
+  for (const auto &[name, first] :
+       {std::pair("gate_proj", int64_t{0}), std::pair("up_proj", width)})
+    sources.set(path + name + ".weight",
+                {makeSlices(both.source, first, width), both.tensors});
+}
+
+void Checkpoint::divideExperts() {
+  for (int64_t layer = 0; layer < model.layers; ++layer) {
+    const ExpertsShape *experts = model.expertsOf(layer);
+    const std::string path = layerPath(layer) + "mlp.experts.";
+    if (!experts || !sources.find(path + "gate_up_proj.weight"))
+      continue;
+    const WeightSources::Entry both =
+        weight(path + "gate_up_proj.weight",
+               {{experts->count, 2 * experts->width, model.hiddenSize}});
+    setGateAndUp(path, both);
+  }
 }
 
 void Checkpoint::stackExperts() {
@@ -123,9 +148,10 @@ void Checkpoint::stackExperts() {
     };
     const int64_t width = experts->width, hidden = model.hiddenSize;
     if (stored.find(path + "gate_up_proj")) {
-      const auto [source, tensors] = stacked("gate_up_proj", 2 * width, hidden);
-      set("gate_proj", makeSlices(source, 0, width), tensors);
-      set("up_proj", makeSlices(source, width, width), tensors);
+      const WeightSources::Entry both =
+          stacked("gate_up_proj", 2 * width, hidden);
+      requireFloats(*both.source);
+      setGateAndUp(path, both);
     } else {
       stack("gate_proj", width, hidden);
       stack("up_proj", width, hidden);

@@ -3,7 +3,6 @@
 #include "GgufCheckpoint.h"
 
 #include "ModelReader.h"
-#include "ModuleNames.h"
 #include "qwen/Import/Checkpoint/Gguf.h"
 #include "qwen/Import/Checkpoint/GgufKeys.h"
 #include "qwen/Import/Checkpoint/Known.h"
@@ -26,62 +25,13 @@ using namespace qwen;
 namespace fs = std::filesystem;
 
 //===----------------------------------------------------------------------===//
-// Names of tensors
+// Tensors
 //===----------------------------------------------------------------------===//
 
-static constexpr ModuleName kModules[] = {
-    {"model.embed_tokens", "token_embd"},
-    {"model.norm", "output_norm"},
-    {"lm_head", "output"},
-    {"score", "cls.output"},
-};
-/// The modules of a layer, behind "model.layers.N." and "blk.N.": first those
-/// that only models with linear attention have.
-static constexpr ModuleName kLayerModules[] = {
-    {"post_attention_layernorm", "post_attention_norm"},
-    {"linear_attn.in_proj_qkv", "attn_qkv"},
-    {"linear_attn.in_proj_z", "attn_gate"},
-    {"linear_attn.in_proj_a", "ssm_alpha"},
-    {"linear_attn.in_proj_b", "ssm_beta"},
-    {"linear_attn.A_log", "ssm_a"},
-    {"linear_attn.dt_bias", "ssm_dt.bias"},
-    {"linear_attn.conv1d", "ssm_conv1d"},
-    {"linear_attn.norm", "ssm_norm"},
-    {"linear_attn.out_proj", "ssm_out"},
-    {"input_layernorm", "attn_norm"},
-    {"post_attention_layernorm", "ffn_norm"},
-    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"},
-    {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"},
-    {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},
-    {"mlp.down_proj", "ffn_down"},
-};
-static constexpr size_t kLinearModules = 10;
 /// The name of q, k and v in one tensor.
 static constexpr std::string_view kFused = "attn_qkv";
-
-static ModuleNames namesOf(Architecture architecture) {
-  const std::span<const ModuleName> all = kLayerModules;
-  return {{"model.layers.", "blk."},
-          kModules,
-          layersOf(architecture).hasLinear ? all : all.subspan(kLinearModules)};
-}
-
-std::string qwen::ggufModelName(Architecture architecture,
-                                std::string_view name) {
-  return namesOf(architecture)
-      .rename(name, &ModuleName::own, &ModuleName::model);
-}
-
-std::string qwen::ggufOwnName(Architecture architecture,
-                              std::string_view name) {
-  return namesOf(architecture)
-      .rename(name, &ModuleName::model, &ModuleName::own);
-}
+/// The end of the name that the model gives the router of a shared expert.
+static constexpr std::string_view kSharedGate = ".shared_expert_gate.weight";
 
 /// The number of the layer that the tensor `name` of a file belongs to, or
 /// nullopt.
@@ -183,6 +133,8 @@ private:
   }
 
   void readArchitecture();
+  void readModelSizes(ModelConfig &model);
+  ExpertsShape readExperts(const ModelConfig &model);
   void readRope(ModelConfig &model);
   void readYarn(ModelConfig &model);
   LinearAttention readLinear(const ModelConfig &model);
@@ -208,7 +160,7 @@ void ConfigReader::readArchitecture() {
       architecture = static_cast<Architecture>(&info - kArchitectures);
       return;
     }
-  name.refuse("supported are qwen2 (Qwen2, Qwen2.5), qwen3 and qwen35");
+  name.refuse(supportedArchitectures(&ArchitectureInfo::ggufName));
 }
 
 /// Reads YaRN's parameters, by the names and rules of llama.cpp.
@@ -277,10 +229,49 @@ LinearAttention ConfigReader::readLinear(const ModelConfig &model) {
   return linear;
 }
 
+/// Reads the sizes. Where all layers have experts, other networks need no
+/// width.
+void ConfigReader::readModelSizes(ModelConfig &model) {
+  const auto sizeAt = [&](const SizeKey &key) {
+    const bool isExpertWidth = key.size == &ModelShape::intermediateSize &&
+                               layersOf(architecture).hasExperts &&
+                               !find(key.key);
+    return at(isExpertWidth ? kGgufExpertWidth : key.key);
+  };
+  readSizes(kGgufSizes, sizeAt, model);
+}
+
+/// Reads the sizes of experts. Without widths of their own, those of a token
+/// share the width of another network, and a shared one has it, as in
+/// llama.cpp.
+ExpertsShape ConfigReader::readExperts(const ModelConfig &model) {
+  const LayerTraits &layers = layersOf(architecture);
+  ExpertsShape experts = {};
+  experts.count = at(kGgufExpertCount).integer(1, kMaxExperts);
+  experts.active = at(kGgufActiveExperts).integer(1, experts.count);
+  const auto width = find(kGgufExpertWidth);
+  const int64_t parts = width ? 1 : experts.active;
+  experts.width =
+      (width ? *width : at(kGgufMlpWidth))
+          .multiple(kGroup * parts, kGroup * parts, kMaxModelWidth) /
+      parts;
+  if (layers.hasSharedExpert) {
+    const auto shared = find(kGgufSharedWidth);
+    experts.sharedWidth = shared
+                              ? shared->multiple(kGroup, kGroup, kMaxModelWidth)
+                              : model.intermediateSize;
+  }
+  experts.normalized = layers.normalizesGgufExperts;
+  if (const auto normalized = find("expert_weights_norm");
+      normalized && normalized->boolean() != experts.normalized)
+    normalized->refuse(experts.normalized ? "supported is true"
+                                          : "supported is false");
+  return experts;
+}
+
 void ConfigReader::readLayerKinds(const StoredTensors &tensors,
                                   ModelConfig &model) {
   model.layerKinds.resize(static_cast<size_t>(model.layers));
-  model.mlpKinds.resize(model.layerKinds.size());
   if (!layersOf(architecture).hasLinear)
     return;
   const LinearAttention linear = readLinear(model);
@@ -348,9 +339,15 @@ ModelConfig ConfigReader::readModel(const FileLayers &layers) {
   readArchitecture();
   ModelConfig model = {};
   model.architecture = architecture;
-  model.interleavesValueHeads = layersOf(architecture).hasLinear;
-  readSizes(kGgufSizes, [&](const SizeKey &key) { return at(key.key); }, model);
+  model.isGguf = true;
+  // llama.cpp keeps the order of a model whose projections are joined.
+  model.interleavesValueHeads = layersOf(architecture).hasLinear &&
+                                !layersOf(architecture).joinsProjections;
+  readModelSizes(model);
   model.layers = readLayers(layers);
+  model.mlpKinds.resize(static_cast<size_t>(model.layers));
+  if (layersOf(architecture).hasExperts)
+    std::ranges::fill(model.mlpKinds, readExperts(model));
   const JsonValue heads = at("attention.head_count");
   if (model.heads % model.kvHeads != 0)
     heads.fail("a multiple of attention.head_count_kv, " +
@@ -419,6 +416,8 @@ public:
         gguf(std::move(gguf)) {
     adaptWeights(adapt);
     divideQueries();
+    divideLinearProjections();
+    divideExperts();
   }
 
   std::string ownName(std::string_view name) const override {
@@ -496,12 +495,16 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path,
   ConfigReader reader(gguf, where);
   const FileLayers layers(gguf.tensors);
   ModelConfig model = reader.readModel(layers);
-  for (const StoredTensor &tensor : gguf.tensors)
-    if (!tensors.add(layers.isDraft(tensor)
-                         ? std::string(kDraftPrefix) + tensor.name
-                         : ggufModelName(model.architecture, tensor.name),
-                     tensor))
+  for (StoredTensor &tensor : gguf.tensors) {
+    const std::string name =
+        layers.isDraft(tensor) ? std::string(kDraftPrefix) + tensor.name
+                               : ggufModelName(model.architecture, tensor.name);
+    // Most files do not count the one output of this matrix.
+    if (name.ends_with(kSharedGate) && tensor.shape.size() == 1)
+      tensor.shape.insert(tensor.shape.begin(), 1);
+    if (!tensors.add(name, tensor))
       throw Error(describeTensor(tensor) + " is there twice");
+  }
   gguf.tensors.clear();
   reader.readLayerKinds(tensors, model);
 

@@ -243,14 +243,15 @@ static constexpr Names kGgufWindow[] = {"attention.sliding_window_pattern",
 /// Without experts.
 static constexpr Names kGgufExperts[] = {
     "expert_feed_forward_length", "expert_shared_feed_forward_length",
-    "expert_used_count",          "expert_shared_count",
-    "expert_weights_scale",       "expert_weights_norm",
-    "leading_dense_block_count"};
+    "expert_used_count", "expert_weights_norm"};
 static constexpr Names kGgufTraining[] = {"rope.scaling.finetuned"};
-static constexpr Names kGgufOther[] = {
-    "attention.layer_norm_epsilon", "classifier.output_labels",
-    "full_attention_interval",      "rope.scaling.original_context_length",
-    "tensor_data_layout",           "vocab_size"};
+static constexpr Names kGgufOther[] = {"attention.layer_norm_epsilon",
+                                       "classifier.output_labels",
+                                       "expert_shared_count",
+                                       "full_attention_interval",
+                                       "rope.scaling.original_context_length",
+                                       "tensor_data_layout",
+                                       "vocab_size"};
 static constexpr KnownNames kGgufKeys[] = {
     {"axes of positions", kGgufAxes},
     {"sliding window that is off", kGgufWindow},
@@ -274,6 +275,10 @@ static constexpr FixedKey kGgufFixed[] = {
     {"residual_scale", "1", "0"},
     {"embedding_scale", "1", "0"},
     {"expert_count", "0"},
+    {"expert_gating_func", "1", "0"},
+    {"expert_group_count", "0", "1"},
+    {"expert_weights_scale", "1", "0"},
+    {"leading_dense_block_count", "0"},
     {"use_parallel_residual", "false"},
     {"swin_norm", "false"},
     {"rescale_every_n_layers", "0"},

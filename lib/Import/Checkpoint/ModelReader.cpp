@@ -16,6 +16,19 @@ int64_t qwen::mostOf(int64_t ModelShape::*size) {
   return 0;
 }
 
+std::string
+qwen::supportedArchitectures(std::string_view ArchitectureInfo::*name) {
+  std::vector<std::string> names;
+  for (const ArchitectureInfo &info : kArchitectures) {
+    if ((info.*name).empty())
+      continue;
+    names.emplace_back(info.*name);
+    if (!info.models.empty())
+      names.back() += " (" + std::string(info.models) + ")";
+  }
+  return "supported are " + listed(names);
+}
+
 void qwen::setYarn(ModelConfig &model, const numerics::Yarn &yarn,
                    double attentionFactor) {
   model.yarn = yarn;

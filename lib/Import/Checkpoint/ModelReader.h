@@ -14,6 +14,10 @@ namespace qwen {
 /// The largest value of a size (kShapeFacts).
 int64_t mostOf(int64_t ModelShape::*size);
 
+/// "supported are qwen2 (Qwen2, Qwen2.5), qwen3 and qwen35", by the names
+/// `name` of a container.
+std::string supportedArchitectures(std::string_view ArchitectureInfo::*name);
+
 /// Reads the sizes that a container must have, from 1 on. `at` gives the value
 /// of a SizeKey.
 template <typename Keys, typename At>

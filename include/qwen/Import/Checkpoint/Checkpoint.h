@@ -98,17 +98,24 @@ protected:
   /// Calls `adapt`, if there is one.
   void adaptWeights(const AdaptFn &adapt);
   /// Divides in_proj_qkvz and in_proj_ba, which have the outputs of each key
-  /// head one after another, where the model has them.
+  /// head one after another, where the model joins them and the checkpoint
+  /// does.
   void divideLinearProjections();
   /// Gives the matrices of all experts of a layer one weight: its gate_proj is
   /// "...mlp.experts.gate_proj.weight", [experts, outputs, K].
   void stackExperts();
+  /// Divides "...mlp.experts.gate_up_proj.weight", gate first, where a
+  /// checkpoint whose experts have one weight joins them.
+  void divideExperts();
   /// Divides q_proj of hybrids, which has the queries of each head and then
   /// their gate.
   void divideQueries();
 
 private:
   /// Whether two weights have the bytes of the same tensors.
+  /// Gives the halves of `both`, [experts, 2 * width, K], the names of gate and
+  /// up under `path`.
+  void setGateAndUp(const std::string &path, const WeightSources::Entry &both);
   bool hasSameTensors(std::string_view one, std::string_view other) const;
   void settleOutput();
   void noteOutput();

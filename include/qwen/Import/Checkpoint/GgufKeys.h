@@ -27,13 +27,18 @@ inline constexpr char kGgufArchitecture[] = "general.architecture";
 // Keys of an architecture, behind its name and a dot
 //===----------------------------------------------------------------------===//
 
+inline constexpr char kGgufMlpWidth[] = "feed_forward_length";
 /// The sizes that have no default.
 inline constexpr SizeKey kGgufSizes[] = {
     {&ModelShape::hiddenSize, "embedding_length"},
     {&ModelShape::heads, "attention.head_count"},
     {&ModelShape::kvHeads, "attention.head_count_kv"},
-    {&ModelShape::intermediateSize, "feed_forward_length"}};
+    {&ModelShape::intermediateSize, kGgufMlpWidth}};
 inline constexpr char kGgufLayers[] = "block_count";
+inline constexpr char kGgufExpertCount[] = "expert_count";
+inline constexpr char kGgufActiveExperts[] = "expert_used_count";
+inline constexpr char kGgufExpertWidth[] = "expert_feed_forward_length";
+inline constexpr char kGgufSharedWidth[] = "expert_shared_feed_forward_length";
 inline constexpr char kGgufContext[] = "context_length";
 inline constexpr char kGgufKeyDim[] = "attention.key_length";
 inline constexpr char kGgufValueDim[] = "attention.value_length";

@@ -60,6 +60,8 @@ struct LayerTraits {
   /// Whether the weights of experts are divided by their sum, where no key says
   /// so.
   bool normalizesExperts = false;
+  /// The same in GGUF files, which have no such key.
+  bool normalizesGgufExperts = false;
   /// Whether tensors of all experts have K before outputs.
   bool transposesExperts = false;
   /// Whether projections of linear attention share tensors, key head by key
@@ -75,23 +77,29 @@ inline constexpr LayerTraits kQwen3_5Layers = {.hasHeadNorms = true,
 
 inline constexpr LayerTraits kQwen2MoeLayers = {
     .hasBiases = true, .hasExperts = true, .hasSharedExpert = true};
-inline constexpr LayerTraits kQwen3MoeLayers = {.hasHeadNorms = true,
-                                                .hasExperts = true};
+inline constexpr LayerTraits kQwen3MoeLayers = {
+    .hasHeadNorms = true, .hasExperts = true, .normalizesGgufExperts = true};
 inline constexpr LayerTraits kQwen3MoeVisionLayers = {
-    .hasHeadNorms = true, .hasExperts = true, .transposesExperts = true};
+    .hasHeadNorms = true,
+    .hasExperts = true,
+    .normalizesGgufExperts = true,
+    .transposesExperts = true};
 inline constexpr LayerTraits kQwen3_5MoeLayers = {.hasHeadNorms = true,
                                                   .hasGate = true,
                                                   .hasLinear = true,
                                                   .rotatesPart = true,
                                                   .hasExperts = true,
                                                   .hasSharedExpert = true,
-                                                  .normalizesExperts = true};
+                                                  .normalizesExperts = true,
+                                                  .normalizesGgufExperts =
+                                                      true};
 inline constexpr LayerTraits kQwen3NextLayers = {.hasHeadNorms = true,
                                                  .hasGate = true,
                                                  .hasLinear = true,
                                                  .rotatesPart = true,
                                                  .hasExperts = true,
                                                  .hasSharedExpert = true,
+                                                 .normalizesGgufExperts = true,
                                                  .joinsProjections = true};
 
 /// An architecture: its names, and what differs outside of layers.
@@ -126,18 +134,18 @@ inline constexpr ArchitectureInfo kArchitectures[] = {
      /*hasAxes=*/true, /*hasVision=*/true, "the text of Qwen3-VL"},
     {"QWenLMHeadModel", "qwen", "", kQwen2Layers, /*hasAxes=*/false,
      /*hasVision=*/false, "Qwen 1"},
-    {"Qwen2MoeForCausalLM", "qwen2_moe", "", kQwen2MoeLayers,
+    {"Qwen2MoeForCausalLM", "qwen2_moe", "qwen2moe", kQwen2MoeLayers,
      /*hasAxes=*/false, /*hasVision=*/false},
-    {"Qwen3MoeForCausalLM", "qwen3_moe", "", kQwen3MoeLayers,
+    {"Qwen3MoeForCausalLM", "qwen3_moe", "qwen3moe", kQwen3MoeLayers,
      /*hasAxes=*/false, /*hasVision=*/false},
-    {"Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", "",
+    {"Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", "qwen3vlmoe",
      kQwen3MoeVisionLayers, /*hasAxes=*/true, /*hasVision=*/true,
      "the text of Qwen3-VL-MoE"},
-    {"Qwen3_5MoeForCausalLM", "qwen3_5_moe", "", kQwen3_5MoeLayers,
+    {"Qwen3_5MoeForCausalLM", "qwen3_5_moe", "qwen35moe", kQwen3_5MoeLayers,
      /*hasAxes=*/true, /*hasVision=*/false},
     {"Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", "", kQwen3_5MoeLayers,
      /*hasAxes=*/true, /*hasVision=*/true, "the text of Qwen3.5-MoE"},
-    {"Qwen3NextForCausalLM", "qwen3_next", "", kQwen3NextLayers,
+    {"Qwen3NextForCausalLM", "qwen3_next", "qwen3next", kQwen3NextLayers,
      /*hasAxes=*/false, /*hasVision=*/false},
 };
 constexpr const ArchitectureInfo &infoOf(Architecture architecture) {
@@ -211,6 +219,8 @@ struct ModelConfig : ModelShape {
   /// One for each layer.
   std::vector<LayerKind> layerKinds;
   std::vector<MlpKind> mlpKinds;
+  /// Whether it is a GGUF file. Values of a hybrid differ from a folder's.
+  bool isGguf = false;
   /// Whether the first value heads of all key heads come first (DeltaRuleOp).
   bool interleavesValueHeads = false;
   /// The values of a head that are rotated, its first ones.

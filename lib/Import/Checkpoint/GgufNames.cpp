@@ -1,0 +1,69 @@
+//===- GgufNames.cpp - Names of tensors in GGUF files ---------------------===//
+
+#include "ModuleNames.h"
+#include "qwen/Import/Checkpoint/GgufKeys.h"
+
+using namespace qwen;
+
+static constexpr ModuleName kModules[] = {
+    {"model.embed_tokens", "token_embd"},
+    {"model.norm", "output_norm"},
+    {"lm_head", "output"},
+    {"score", "cls.output"},
+};
+/// The modules of a layer, behind "model.layers.N." and "blk.N.": first those
+/// that only models with linear attention have.
+static constexpr ModuleName kLayerModules[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"linear_attn.in_proj_qkv", "attn_qkv"},
+    {"linear_attn.in_proj_z", "attn_gate"},
+    {"linear_attn.in_proj_a", "ssm_alpha"},
+    {"linear_attn.in_proj_b", "ssm_beta"},
+    {"linear_attn.A_log", "ssm_a"},
+    {"linear_attn.dt_bias", "ssm_dt.bias"},
+    {"linear_attn.conv1d", "ssm_conv1d"},
+    {"linear_attn.norm", "ssm_norm"},
+    {"linear_attn.out_proj", "ssm_out"},
+    {"linear_attn.in_proj_qkvz", "ssm_in"},
+    {"linear_attn.in_proj_ba", "ssm_ba"},
+    {"input_layernorm", "attn_norm"},
+    {"post_attention_layernorm", "ffn_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.experts.gate_proj", "ffn_gate_exps"},
+    {"mlp.experts.up_proj", "ffn_up_exps"},
+    {"mlp.experts.gate_up_proj", "ffn_gate_up_exps"},
+    {"mlp.experts.down_proj", "ffn_down_exps"},
+    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+};
+static constexpr size_t kLinearModules = 12;
+
+static ModuleNames namesOf(Architecture architecture) {
+  const std::span<const ModuleName> all = kLayerModules;
+  return {{"model.layers.", "blk."},
+          kModules,
+          layersOf(architecture).hasLinear ? all : all.subspan(kLinearModules)};
+}
+
+std::string qwen::ggufModelName(Architecture architecture,
+                                std::string_view name) {
+  return namesOf(architecture)
+      .rename(name, &ModuleName::own, &ModuleName::model);
+}
+
+std::string qwen::ggufOwnName(Architecture architecture,
+                              std::string_view name) {
+  return namesOf(architecture)
+      .rename(name, &ModuleName::model, &ModuleName::own);
+}
