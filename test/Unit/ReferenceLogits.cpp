@@ -237,17 +237,17 @@ private:
     for (int64_t i = 0; i < count; ++i) {
       // Those of all experts have one format.
       const auto read = [&](const std::string &name, int64_t n, int64_t k) {
-        const std::string tensor = name + ".weight",
-                          all = path + "experts." + tensor;
+        std::string all = path, one = path;
+        all.append("experts.").append(name).append(".weight");
         if (gguf) {
           const StoredTensor found = stored(all);
           return Matrix(formatOfMatrix(all, *found.type), n, k, *found.type,
                         found.bytes.data() +
                             storedBytes(*found.type, i * n * k));
         }
-        return Matrix(
-            formatOfMatrix(all, StoredType::F32), n, k,
-            vector(path + "experts." + std::to_string(i) + "." + tensor));
+        one.append("experts.").append(std::to_string(i)).append(".");
+        return Matrix(formatOfMatrix(all, StoredType::F32), n, k,
+                      vector(one.append(name).append(".weight")));
       };
       result.experts.push_back({read("gate_proj", width, hidden),
                                 read("up_proj", width, hidden),
