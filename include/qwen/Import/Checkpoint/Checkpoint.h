@@ -112,10 +112,10 @@ protected:
   void divideQueries();
 
 private:
-  /// Whether two weights have the bytes of the same tensors.
   /// Gives the halves of `both`, [experts, 2 * width, K], the names of gate and
   /// up under `path`.
   void setGateAndUp(const std::string &path, const WeightSources::Entry &both);
+  /// Whether two weights have the bytes of the same tensors.
   bool hasSameTensors(std::string_view one, std::string_view other) const;
   void settleOutput();
   void noteOutput();
