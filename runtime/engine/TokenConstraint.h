@@ -3,6 +3,8 @@
 #ifndef QWEN_RUNTIME_ENGINE_TOKENCONSTRAINT_H
 #define QWEN_RUNTIME_ENGINE_TOKENCONSTRAINT_H
 
+#include "qwen/Numerics/WideVectors.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -32,12 +34,24 @@ inline void copyAllowed(std::span<const float> logits,
                         std::span<const uint32_t> allowed,
                         std::span<float> masked) {
   constexpr size_t kBits = 32;
-  for (size_t begin = 0; begin < logits.size(); begin += kBits) {
-    const size_t word = begin / kBits;
-    const uint32_t bits = word < allowed.size() ? allowed[word] : 0;
-    const size_t end = std::min(begin + kBits, logits.size());
-    for (size_t id = begin; id < end; ++id)
-      masked[id] = bits >> (id - begin) & 1 ? logits[id] : -INFINITY;
+  const size_t most = std::min(logits.size() / kBits, allowed.size());
+  numerics::inWideVectors([&] {
+    for (size_t word = 0; word < most; ++word) {
+      const float *const from = &logits[word * kBits];
+      float *const to = &masked[word * kBits];
+      const uint32_t bits = allowed[word];
+      // Most words have no token, and need no logits.
+      if (bits == 0)
+        std::fill_n(to, kBits, -INFINITY);
+      else
+        for (uint32_t i = 0; i < kBits; ++i)
+          to[i] = bits >> i & 1 ? from[i] : -INFINITY;
+    }
+  });
+  for (size_t id = most * kBits; id < logits.size(); ++id) {
+    const size_t word = id / kBits;
+    const bool may = word < allowed.size() && (allowed[word] >> id % kBits & 1);
+    masked[id] = may ? logits[id] : -INFINITY;
   }
 }
 
