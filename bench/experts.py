@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Compares a model with experts with ik_llama.cpp, beside a dense model of what a token uses of it, in alternating runs.
+
+  .venv/bin/python bench/experts.py WORKDIR [--layers N] [--weights FORMAT] [--rounds N] [--threads N] [--peer PYTHON]
+
+Makes checkpoints of random weights with the shapes of Qwen3-30B-A3B and of the dense model (bench/make_checkpoint.py), compiles them
+and exports them for ik_llama.cpp, so that both programs have the same integers. Installs ik-llama-cpp-python from its source
+package into WORKDIR/ik, or takes the environment of --peer. Each round runs every program once. Prints medians, least and greatest of
+prefill (512 tokens) and decode (64 tokens) in tokens/s, and ratios, round by round. The checkpoints need 13 GB of disk, and are
+removed.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+
+from peers import BENCH, BIN, DECODE, PROMPT, ROOT, Ours, output
+
+MODELS = {"experts": "qwen3-30b-a3b", "dense": "qwen3-30b-a3b-dense"}
+
+
+def install(folder):
+    python = folder / "bin/python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    if subprocess.run([python, "-c", "import ik_llama_cpp"], capture_output=True).returncode:
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-binary", "ik-llama-cpp-python", "ik-llama-cpp-python==0.1.5"], check=True,
+                       env=os.environ | {"CC": "clang-22", "CXX": "clang++-22", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count())})
+    return python
+
+
+class Ik:
+    def __init__(self, python, file, threads):
+        self.command = [python, BENCH / "peer_ik.py", file, PROMPT, DECODE, threads]
+
+    def bench(self):
+        return json.loads(output(*self.command, stderr=subprocess.DEVNULL))
+
+
+def prepare(args):
+    """Programs by name."""
+    python = args.peer or install(args.workdir / "ik")
+    programs = {}
+    for kind, model in MODELS.items():
+        stem = args.workdir / f"{model}.{args.layers}.{args.weights}"
+        compiled, exported = stem.with_name(stem.name + ".qwen"), stem.with_name(stem.name + ".gguf")
+        if not exported.exists():
+            checkpoint = args.workdir / model
+            output(sys.executable, BENCH / "make_checkpoint.py", model, checkpoint, "--layers", args.layers, "--tokenizer",
+                   ROOT / "test/Inputs/tokenizer/qwen2")
+            Ours(compiled, args.threads).compile(checkpoint, "--weights", args.weights)
+            shutil.rmtree(checkpoint)
+            output(BIN / "qwen-opt", "export", compiled, "-o", exported, stderr=subprocess.DEVNULL)
+        programs[f"qwen-run {kind}"] = Ours(compiled, args.threads)
+        programs[f"ik_llama.cpp {kind}"] = Ik(python, exported, args.threads)
+    return programs
+
+
+def line(name, values, digits=1):
+    print(f"{name}: {statistics.median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workdir", type=pathlib.Path)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--weights", default="q4_0")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--peer", type=pathlib.Path)
+    args = parser.parse_args()
+    args.workdir.mkdir(parents=True, exist_ok=True)
+    programs = prepare(args)
+    rounds = [{name: program.bench() for name, program in programs.items()} for _ in range(args.rounds)]
+    for kind in ("prefill", "decode"):
+        for name in programs:
+            line(f"{kind}, {name}, tokens/s", [each[name][kind] for each in rounds])
+        ratios = {model: [each[f"qwen-run {model}"][kind] / each[f"ik_llama.cpp {model}"][kind] for each in rounds] for model in MODELS}
+        for model, values in ratios.items():
+            line(f"{kind}, qwen-run beside ik_llama.cpp, {model}", values, 2)
+        line(f"{kind}, that ratio with experts beside without", [a / b for a, b in zip(*ratios.values())], 2)
+        line(f"{kind}, qwen-run with experts beside without", [each["qwen-run experts"][kind] / each["qwen-run dense"][kind] for each in rounds], 2)
+
+
+main()
