@@ -34,6 +34,7 @@ def beams(checks, server, model):
     chat = server.post("/v1/chat/completions", messages=[{"role": "user", "content": "Hi"}], num_beams=3, num_return_sequences=2, max_tokens=9)
     checks.expect("the choices of a chat", sorted(choice["index"] for choice in chat["choices"]), [0, 1])
     checks.check(chat["choices"][0]["x_score"] >= chat["choices"][1]["x_score"], "the best answer is not first")
+    server.wait_idle()
     long = server.start(stream=False, num_beams=5, n=5)
     server.wait_running()
     checks.expect("the sequences of a search", server.metric("vllm:num_requests_running"), 5)
