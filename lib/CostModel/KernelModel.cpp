@@ -218,7 +218,7 @@ static Trace blockPass(const ControlFlow &flow, const CpuModel &cpu,
     for (const auto &[head, body] : flow.loops())
       if (isDirectlyIn(flow, head, *block))
         counts[head] = passes;
-    return flow.execute(*block, counts);
+    return flow.execute(block, counts);
   }
   const std::vector<size_t> around = flow.around(*block);
   if (around.empty())
