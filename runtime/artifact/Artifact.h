@@ -47,8 +47,8 @@ public:
 
   /// Makes the system read and map all weights, in huge memory pages if
   /// possible. Takes a few milliseconds if they are in memory already. Does
-  /// nothing if they exceed the free memory: each page is read when a token
-  /// needs it, and of experts only those that tokens choose.
+  /// nothing if the weights exceed the free memory. The system then reads a
+  /// page when a token first needs it.
   void readAhead() const;
 
   /// Locks the weights in memory. Throws Error if the system does not allow it.

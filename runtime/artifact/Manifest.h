@@ -211,9 +211,8 @@ struct Manifest {
 
   /// The formats of the matrices, joined: "q8_0+q4_0".
   std::string weightFormats() const;
-  /// Bytes of the weights that a decoded token reads: all weights, except an
-  /// embedding that `lm_head` does not share, and of experts those that it
-  /// chooses.
+  /// Bytes of the weights that a decoded token reads. The token reads its
+  /// active experts only, and no embedding that `lm_head` does not share.
   uint64_t tokenWeightBytes() const;
   Arch arch() const { return targets.front().arch; }
   /// The first target that `features` of `arch` can run, or null.

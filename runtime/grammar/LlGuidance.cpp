@@ -61,7 +61,8 @@ public:
   explicit LlGrammar(Matcher start) : first(std::move(start)) {}
 
   std::unique_ptr<TokenConstraint> start() const override {
-    // The matcher and its copies share nothing, but it is no copy of itself.
+    // Copies share nothing with the matcher. Two threads must not copy it at
+    // the same time.
     const std::lock_guard lock(mutex);
     return std::make_unique<State>(Matcher(llg_clone_matcher(first.get())));
   }
