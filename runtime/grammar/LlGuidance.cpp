@@ -132,8 +132,7 @@ static size_t countObjects(const ordered_json &value) {
 }
 
 static ordered_json parse(const std::string &text) {
-  checkJson(text, "the grammar",
-            {.depth = 64, .elements = size_t{1} << 20, .keys = 1024});
+  checkJson(text, "the grammar", kRequestJson);
   return ordered_json::parse(text);
 }
 

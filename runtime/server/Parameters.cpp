@@ -225,8 +225,7 @@ void Checked::flags(J value, const Parameter &row, void *to) const {
     const auto found = std::ranges::find(row.members, key, &Parameter::name);
     if (found == row.members.end()) {
       if (!limits.ignoreUnknown)
-        throw ApiError(400, "unknown parameter " + inner, inner,
-                       "unknown_parameter");
+        throw unknownParameter(inner);
     } else if (!member.is_null()) {
       if (!member.is_boolean())
         throw ApiError(400, inner + " must be a boolean", inner);
@@ -314,11 +313,15 @@ static void requireKnown(J body, std::span<const ParameterGroup> groups) {
     if (std::ranges::none_of(groups, [&](const ParameterGroup &group) {
           return std::ranges::find(group.table->rows, key, &Parameter::name) !=
                  group.table->rows.end();
-        })) {
-      const std::string name = printable(key.substr(0, 200));
-      throw ApiError(400, "unknown parameter " + name, name,
-                     "unknown_parameter");
-    }
+        }))
+      throw unknownParameter(printable(key.substr(0, 200)));
+}
+
+void server::requireMembers(J object, const std::string &name,
+                            const std::vector<std::string_view> &known) {
+  for (const auto &[key, value] : object.items())
+    if (std::ranges::find(known, key) == known.end())
+      throw unknownParameter(name + "." + printable(key.substr(0, 200)));
 }
 
 bool server::hasParameter(J body, std::string_view name) {
@@ -331,9 +334,7 @@ void server::parseParameters(std::string_view text,
                              std::span<const ParameterGroup> groups) {
   const ordered_json body = [&] {
     try {
-      return parseJsonObject<ordered_json>(
-          text, "the body",
-          {.depth = 64, .elements = size_t{1} << 20, .keys = 1024});
+      return parseJsonObject<ordered_json>(text, "the body", kRequestJson);
     } catch (const Error &error) {
       throw ApiError(400, error.what());
     }

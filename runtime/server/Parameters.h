@@ -164,6 +164,11 @@ struct ParameterGroup {
 /// Whether a body has a parameter; null counts as absent.
 bool hasParameter(const nlohmann::ordered_json &body, std::string_view name);
 
+/// Throws ApiError if the object `name` has members besides `known`.
+void requireMembers(const nlohmann::ordered_json &object,
+                    const std::string &name,
+                    const std::vector<std::string_view> &known);
+
 /// Reads the JSON text of a request. null counts as absent. Throws ApiError
 /// (400, or 404 for another model) with the parameter, the found and the needed
 /// value.

@@ -3,20 +3,14 @@
 #include "text/AnswerParser.h"
 #include "text/Unicode.h"
 
-#include "qwen/Import/Tokenizer/TokenizerBlob.h"
+#include "StoriesTokenizer.h"
 
 #include <gtest/gtest.h>
 
 using namespace qwen;
+using test::storiesTokenizer;
 
 namespace {
-const Tokenizer &storiesTokenizer() {
-  static const TokenizerImport import =
-      buildTokenizer(*readTokenizerFiles(QWEN_SOURCE_DIR "/models/stories"));
-  static const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
-  return tokenizer;
-}
-
 using Ids = std::vector<int32_t>;
 
 Ids operator+(Ids left, const Ids &right) {

@@ -3,7 +3,8 @@
 #include "grammar/Grammar.h"
 #include "grammar/AnswerConstraint.h"
 
-#include "qwen/Import/Tokenizer/TokenizerBlob.h"
+#include "StoriesTokenizer.h"
+
 #include "qwen/Support/Error.h"
 
 #include <gtest/gtest.h>
@@ -12,15 +13,9 @@
 #include <thread>
 
 using namespace qwen;
+using test::storiesTokenizer;
 
 namespace {
-
-const Tokenizer &storiesTokenizer() {
-  static const TokenizerImport import =
-      buildTokenizer(*readTokenizerFiles(QWEN_SOURCE_DIR "/models/stories"));
-  static const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
-  return tokenizer;
-}
 
 int32_t tokenOf(const char *text) {
   return storiesTokenizer().findAddedToken(text).value();

@@ -2,7 +2,8 @@
 
 #include "model/ToolFormat.h"
 
-#include "qwen/Import/Tokenizer/TokenizerBlob.h"
+#include "StoriesTokenizer.h"
+
 #include "qwen/Support/Error.h"
 
 #include <gtest/gtest.h>
@@ -12,15 +13,9 @@
 
 using namespace qwen;
 using nlohmann::ordered_json;
+using test::storiesTokenizer;
 
 namespace {
-
-const Tokenizer &tokenizer() {
-  static const TokenizerImport import =
-      buildTokenizer(*readTokenizerFiles(QWEN_SOURCE_DIR "/models/stories"));
-  static const Tokenizer one = Tokenizer::fromBlob(import.blob);
-  return one;
-}
 
 std::string published(const std::string &name) {
   std::ifstream file(QWEN_SOURCE_DIR "/test/Inputs/tokenizer/templates/" +
@@ -32,7 +27,7 @@ std::string published(const std::string &name) {
 /// The name of the format, or the error.
 std::string formatOf(const std::string &source, std::string_view name = {}) {
   try {
-    const ChatFormat format(source, tokenizer());
+    const ChatFormat format(source, storiesTokenizer());
     return std::string(findToolFormat(format, name).name);
   } catch (const Error &error) {
     return error.what();

@@ -23,6 +23,10 @@ struct JsonLimits {
   size_t keys = SIZE_MAX;
 };
 
+/// Limits of the JSON in a request.
+inline constexpr JsonLimits kRequestJson = {
+    .depth = 64, .elements = size_t{1} << 20, .keys = 1024};
+
 /// Throws Error unless `text` is JSON within `limits` and no object has a key
 /// twice (parsers silently take one of the two). Stops at the first error,
 /// builds no values, and takes O(n log n) time. `what` begins the message: the

@@ -78,9 +78,11 @@ BatchLine server::parseBatchLine(std::string_view text, uint64_t number) {
   line.request.seed = number;
   try {
     // The body has these limits, one level deeper.
-    auto object = parseJsonObject<ordered_json>(
-        text, "the line",
-        {.depth = 65, .elements = size_t{1} << 20, .keys = 1024});
+    auto object =
+        parseJsonObject<ordered_json>(text, "the line",
+                                      {.depth = kRequestJson.depth + 1,
+                                       .elements = kRequestJson.elements,
+                                       .keys = kRequestJson.keys});
     const bool isWhole = object.contains("custom_id");
     const char *const key = isWhole ? "custom_id" : "id";
     if (!object.contains(key))

@@ -40,6 +40,10 @@ std::string server::indexed(const std::string &list, size_t index) {
   return list + "[" + std::to_string(index) + "]";
 }
 
+ApiError server::unknownParameter(const std::string &name) {
+  return {400, "unknown parameter " + name, name, "unknown_parameter"};
+}
+
 ApiError server::asApiError(const Error &error) {
   if (const auto *api = dynamic_cast<const ApiError *>(&error))
     return *api;

@@ -36,6 +36,9 @@ private:
   std::string parameter, code;
 };
 
+/// The error about a parameter, or a member `name` of one, that nobody reads.
+ApiError unknownParameter(const std::string &name);
+
 /// The name of an element of a list in errors.
 std::string indexed(const std::string &list, size_t index);
 

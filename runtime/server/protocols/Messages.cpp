@@ -131,7 +131,7 @@ static void storeMember(const std::string &key, J value,
   if (ignoreUnknown)
     return;
   if (found == kMembers.end())
-    throw ApiError(400, "unknown parameter " + name, name, "unknown_parameter");
+    throw unknownParameter(name);
   throw ApiError(400, name + " is not supported; only null is accepted", name);
 }
 

@@ -126,24 +126,11 @@ static ordered_json argumentsOf(J value, const std::string &name) {
     return ordered_json::object();
   try {
     if (text)
-      return parseJsonObject<ordered_json>(
-          *text, name,
-          {.depth = 64, .elements = size_t{1} << 20, .keys = 1024});
+      return parseJsonObject<ordered_json>(*text, name, kRequestJson);
   } catch (const Error &error) {
     throw ApiError(400, error.what(), name);
   }
   throw ApiError(400, name + " must be an object, or a string with one", name);
-}
-
-/// Refuses members besides those of `known`.
-static void requireMembers(J object, const std::string &name,
-                           std::initializer_list<std::string_view> known) {
-  for (const auto &[key, value] : object.items())
-    if (std::ranges::find(known, key) == known.end()) {
-      const std::string inner = name + "." + printable(key.substr(0, 200));
-      throw ApiError(400, "unknown parameter " + inner, inner,
-                     "unknown_parameter");
-    }
 }
 
 static ordered_json toolCallOf(J value, const std::string &name,
