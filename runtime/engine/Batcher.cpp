@@ -19,7 +19,8 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
                      : engine.maxCallTokens()),
       paced(options.paced),
       pages(engine.state(), options.prefixCache, options.snapshotEvery),
-      pace(static_cast<size_t>(engine.state().maxSequences()), mostPrompt),
+      pace(static_cast<size_t>(engine.state().maxSequences()), mostPrompt,
+           model.experts.has_value()),
       receiver([this](std::span<const Engine::Row> rows) { receive(rows); }) {
   const auto sequences = static_cast<size_t>(engine.state().maxSequences());
   running.reserve(sequences);

@@ -18,8 +18,8 @@ static constexpr double kMostSlowdown = 1.6;
 /// takes at most twice its time, so this costs less than 1/32 of prefill.
 static constexpr int64_t kMeasureAfter = 32;
 
-StepPace::StepPace(size_t decoding, int64_t most)
-    : mostPrompt(most), withoutPrompt(decoding + 1) {}
+StepPace::StepPace(size_t decoding, int64_t most, bool experts)
+    : mostPrompt(most), hasExperts(experts), withoutPrompt(decoding + 1) {}
 
 double StepPace::decodeSeconds(size_t decoding) const {
   while (decoding && withoutPrompt[decoding] == 0)
@@ -28,19 +28,22 @@ double StepPace::decodeSeconds(size_t decoding) const {
 }
 
 int64_t StepPace::promptTokens(size_t decoding) const {
+  if (!decoding && hasExperts)
+    return mostPrompt;
   double most = kPieceSeconds;
   if (decoding) {
-    const double alone = decodeSeconds(decoding);
-    if (alone == 0 || unmeasured >= kMeasureAfter)
+    const double without = decodeSeconds(decoding);
+    if (without == 0 || unmeasured >= kMeasureAfter)
       return 0;
-    most = kMostSlowdown * alone;
+    most = kMostSlowdown * without;
   }
-  if (seconds == 0)
-    return kLeastPrompt;
+  const Sums &sums = decoding ? beside : alone;
+  if (sums.seconds == 0)
+    return leastPrompt();
   const double fitting =
-      most * tokens / seconds - static_cast<double>(decoding);
+      most * sums.tokens / sums.seconds - static_cast<double>(decoding);
   return std::min(mostPrompt,
-                  std::max(kLeastPrompt, static_cast<int64_t>(fitting)));
+                  std::max(leastPrompt(), static_cast<int64_t>(fitting)));
 }
 
 void StepPace::record(size_t decoding, int64_t prompt, double taken) {
@@ -52,7 +55,8 @@ void StepPace::record(size_t decoding, int64_t prompt, double taken) {
   }
   if (decoding)
     ++unmeasured;
-  seconds = seconds / 2 + taken;
-  tokens =
-      tokens / 2 + static_cast<double>(decoding) + static_cast<double>(prompt);
+  Sums &sums = decoding ? beside : alone;
+  sums.seconds = sums.seconds / 2 + taken;
+  sums.tokens = sums.tokens / 2 + static_cast<double>(decoding) +
+                static_cast<double>(prompt);
 }

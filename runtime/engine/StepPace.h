@@ -4,6 +4,10 @@
 // computes how many prompt tokens keep a step short enough. It assumes only
 // that n times as many tokens take at most n times as long.
 //
+// A few tokens of a model with experts read nearly as many weights as hundreds.
+// So steps in which nobody decodes have no limit of time there, and their times
+// tell nothing of the short steps beside others.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef QWEN_RUNTIME_ENGINE_STEPPACE_H
@@ -19,32 +23,41 @@ class StepPace {
 public:
   /// For steps with at most `decoding` tokens that decode and `mostPrompt`
   /// prompt tokens.
-  StepPace(size_t decoding, int64_t mostPrompt);
+  StepPace(size_t decoding, int64_t mostPrompt, bool hasExperts = false);
 
   /// The greatest number of prompt tokens in a step with `decoding` tokens that
   /// decode. With these, the step should take less than twice as long as
-  /// without; without any that decode, at most half a second. The number is at
-  /// least kLeastPrompt, or 0 if a step without prompt tokens must be measured.
+  /// without; without any that decode, at most half a second, or as long as
+  /// experts take for `mostPrompt`. The number is at least leastPrompt(), or 0
+  /// if a step without prompt tokens must be measured.
   int64_t promptTokens(size_t decoding) const;
 
   /// Records the time of a step.
   void record(size_t decoding, int64_t prompt, double taken);
 
-  static constexpr int64_t kLeastPrompt = 4;
+  /// Each token more reads other experts: four beside one that decodes would
+  /// take more than twice its time.
+  int64_t leastPrompt() const { return hasExperts ? 2 : 4; }
 
 private:
+  /// Sums over steps with prompt tokens; the last steps count most.
+  struct Sums {
+    double seconds = 0, tokens = 0;
+  };
+
   /// Seconds of a step with `decoding` tokens and no prompt, or 0 if neither it
   /// nor a shorter one is measured.
   double decodeSeconds(size_t decoding) const;
 
   int64_t mostPrompt;
+  bool hasExperts;
   /// Seconds of steps without prompt tokens, by the number of tokens; 0: not
   /// measured.
   std::vector<double> withoutPrompt;
   /// Steps with both since the last one without prompt tokens.
   int64_t unmeasured = 0;
-  /// Sums over steps with prompt tokens; the last steps count most.
-  double seconds = 0, tokens = 0;
+  /// Of steps beside tokens that decode, and of others.
+  Sums beside, alone;
 };
 
 } // namespace qwen

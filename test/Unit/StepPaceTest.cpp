@@ -24,9 +24,8 @@ TEST(StepPace, KeepsStepsShort) {
       for (int step = 0; step < 20; ++step) {
         const int64_t prompt = pace.promptTokens(0);
         const double taken = seconds(static_cast<double>(prompt));
-        EXPECT_GE(prompt, StepPace::kLeastPrompt);
-        EXPECT_TRUE(taken <= 0.5 || prompt == StepPace::kLeastPrompt ||
-                    step == 0)
+        EXPECT_GE(prompt, pace.leastPrompt());
+        EXPECT_TRUE(taken <= 0.5 || prompt == pace.leastPrompt() || step == 0)
             << taken;
         pace.record(0, prompt, taken);
       }
@@ -41,18 +40,42 @@ TEST(StepPace, KeepsStepsShort) {
           const int64_t prompt = pace.promptTokens(decoding);
           const double taken = seconds(static_cast<double>(decoding) +
                                        static_cast<double>(prompt));
-          EXPECT_TRUE(prompt == StepPace::kLeastPrompt ||
+          EXPECT_TRUE(prompt == pace.leastPrompt() ||
                       taken <= 1.61 * seconds(static_cast<double>(decoding)))
               << base << " " << each << " " << decoding << " " << prompt;
           pace.record(decoding, prompt, taken);
           greatest = std::max(greatest, prompt);
         }
-        EXPECT_GE(greatest, StepPace::kLeastPrompt);
+        EXPECT_GE(greatest, pace.leastPrompt());
       }
       // Where weights cost most, many tokens fit.
       if (base == 0.1 && each == 1e-3)
         EXPECT_GE(pace.promptTokens(1), 100);
     }
+}
+
+// Each token chooses 8 of 128 experts, which are read once for all tokens.
+TEST(StepPace, ExpertsRunWholePromptsAlone) {
+  const auto seconds = [](double tokens) {
+    return 0.1 + 0.8 * (1 - std::pow(1 - 8. / 128, tokens)) + 5e-3 * tokens;
+  };
+  StepPace pace(64, 512, /*hasExperts=*/true);
+  for (int step = 0; step < 4; ++step) {
+    EXPECT_EQ(pace.promptTokens(0), 512);
+    pace.record(0, 512, seconds(512));
+  }
+  // What a token of 512 costs says nothing of the next steps.
+  for (size_t decoding : {1, 8, 2}) {
+    const double alone = seconds(static_cast<double>(decoding));
+    for (int step = 0; step < 40; ++step) {
+      const int64_t prompt = pace.promptTokens(decoding);
+      const double taken =
+          seconds(static_cast<double>(decoding) + static_cast<double>(prompt));
+      EXPECT_LE(taken, 2 * alone)
+          << decoding << ", step " << step << ": " << taken / alone;
+      pace.record(decoding, prompt, taken);
+    }
+  }
 }
 
 TEST(StepPace, LeavesRoomForTimesThatVary) {
