@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""Compares a model with experts with ik_llama.cpp, beside a dense model of what a token uses of it, in alternating runs.
+"""Compares models with experts with ik_llama.cpp, beside dense models of what a token uses of them, in alternating runs.
 
-  .venv/bin/python bench/experts.py WORKDIR [--layers N] [--weights FORMAT] [--rounds N] [--threads N] [--peer PYTHON]
+  .venv/bin/python bench/experts.py WORKDIR [--model 30b-a3b|35b-a3b] [--layers N] [--weights q4_0|q4_k_m] [--rounds N] [--threads N] [--peer PYTHON]
 
-Makes checkpoints of random weights with the shapes of Qwen3-30B-A3B and of the dense model (bench/make_checkpoint.py), compiles them
-and exports them for ik_llama.cpp, so that both programs have the same integers. Installs ik-llama-cpp-python from its source
-package into WORKDIR/ik, or takes the environment of --peer. Each round runs every program once. Prints medians, least and greatest of
-prefill (512 tokens) and decode (64 tokens) in tokens/s, and ratios, round by round. The checkpoints need 13 GB of disk, and are
-removed.
+Makes GGUF files of random integers with the shapes of Qwen3-30B-A3B or Qwen3.5-35B-A3B and of the dense model (bench/random_gguf.py), and
+compiles them, so that both programs have the same integers. Installs ik-llama-cpp-python from its source package into WORKDIR/ik, or
+takes the environment of --peer. Each round runs every program once. Prints medians, least and greatest of prefill (512 tokens) and
+decode (64 tokens) in tokens/s, and ratios, round by round.
 """
 import argparse
 import json
 import os
 import pathlib
-import shutil
 import statistics
 import subprocess
 import sys
 
-from peers import BENCH, BIN, DECODE, PROMPT, ROOT, Ours, output
+import random_gguf
+from peers import BENCH, DECODE, PROMPT, Ours, output
 
-MODELS = {"experts": "qwen3-30b-a3b", "dense": "qwen3-30b-a3b-dense"}
+# Endings of the names of bench/random_gguf.py.
+MODELS = {"experts": "", "dense": "-dense"}
 
 
 def install(folder):
@@ -45,18 +45,15 @@ def prepare(args):
     """Programs by name."""
     python = args.peer or install(args.workdir / "ik")
     programs = {}
-    for kind, model in MODELS.items():
-        stem = args.workdir / f"{model}.{args.layers}.{args.weights}"
-        compiled, exported = stem.with_name(stem.name + ".qwen"), stem.with_name(stem.name + ".gguf")
-        if not exported.exists():
-            checkpoint = args.workdir / model
-            output(sys.executable, BENCH / "make_checkpoint.py", model, checkpoint, "--layers", args.layers, "--tokenizer",
-                   ROOT / "test/Inputs/tokenizer/qwen2")
-            Ours(compiled, args.threads).compile(checkpoint, "--weights", args.weights)
-            shutil.rmtree(checkpoint)
-            output(BIN / "qwen-opt", "export", compiled, "-o", exported, stderr=subprocess.DEVNULL)
+    for kind, ending in MODELS.items():
+        stem = args.workdir / f"{args.model}{ending}.{args.layers}.{args.weights}"
+        compiled, file = (stem.with_name(stem.name + suffix) for suffix in (".qwen", ".gguf"))
+        if not file.exists():
+            random_gguf.write(file, args.model + ending, args.layers, args.weights)
+        if not compiled.exists():
+            Ours(compiled, args.threads).compile(file)
         programs[f"qwen-run {kind}"] = Ours(compiled, args.threads)
-        programs[f"ik_llama.cpp {kind}"] = Ik(python, exported, args.threads)
+        programs[f"ik_llama.cpp {kind}"] = Ik(python, file, args.threads)
     return programs
 
 
@@ -67,8 +64,9 @@ def line(name, values, digits=1):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workdir", type=pathlib.Path)
+    parser.add_argument("--model", choices=("30b-a3b", "35b-a3b"), default="30b-a3b")
     parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--weights", default="q4_0")
+    parser.add_argument("--weights", choices=("q4_0", "q4_k_m"), default="q4_0")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--peer", type=pathlib.Path)

@@ -137,6 +137,12 @@ TEST(GgufTokenizer, WarnsOfTemplatesWithoutDefault) {
                 "qwen-run chat will refuse the model, generate will not"});
 }
 
+TEST(GgufTokenizer, FilesMayHaveNone) {
+  TokenizerKeys keys;
+  keys.model = "no_vocab";
+  EXPECT_FALSE(readGgufTokenizer(keys.make(), "f").has_value());
+}
+
 TEST(GgufTokenizer, Refuses) {
   const auto errorOf = [](auto change) {
     TokenizerKeys keys;
@@ -144,8 +150,8 @@ TEST(GgufTokenizer, Refuses) {
     return keys.error();
   };
   EXPECT_EQ(errorOf([](auto &keys) { keys.model = "bert"; }),
-            "f: tokenizer.ggml.model \"bert\" is not supported; supported is "
-            "\"gpt2\"");
+            "f: tokenizer.ggml.model \"bert\" is not supported; supported are "
+            "\"gpt2\" and \"no_vocab\"");
   EXPECT_EQ(errorOf([](auto &keys) { keys.rule = "llama3"; }),
             "f: tokenizer.ggml.pre \"llama3\" is not supported; supported "
             "are \"qwen2\", \"deepseek-r1-qwen\", \"qwen35\"");

@@ -182,10 +182,11 @@ qwen::readGgufTokenizer(const GgufFile &gguf,
   const JsonSource source = JsonSource::ofFile(path);
   const JsonValue root(gguf.values, source);
   const auto model = root.findValue(kGgufTokenizer);
-  if (!model)
+  if (!model || model->string() == kGgufNoTokenizer)
     return std::nullopt;
   if (model->string() != kGgufBytePairs)
-    model->refuse("supported is " + quote(kGgufBytePairs));
+    model->refuse("supported are " + quote(kGgufBytePairs) + " and " +
+                  quote(kGgufNoTokenizer));
   const JsonValue words = root.at(kGgufWords);
 
   CheckpointTokenizer result;

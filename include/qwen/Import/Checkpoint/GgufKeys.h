@@ -89,6 +89,8 @@ inline constexpr GgufSampling kGgufSampling[] = {
 inline constexpr char kGgufTokenizer[] = "tokenizer.ggml.model";
 /// The tokenizer of all of Qwen's models: byte-level BPE.
 inline constexpr char kGgufBytePairs[] = "gpt2";
+/// The value of a file without a tokenizer, as if there were no key.
+inline constexpr char kGgufNoTokenizer[] = "no_vocab";
 inline constexpr char kGgufWords[] = "tokenizer.ggml.pre";
 inline constexpr char kGgufTokens[] = "tokenizer.ggml.tokens";
 inline constexpr char kGgufTokenKinds[] = "tokenizer.ggml.token_type";
