@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import subprocess
 import sys
@@ -23,12 +24,27 @@ from peers import BENCH, DECODE, PROMPT, Ours, output
 MODELS = {"experts": "", "dense": "-dense"}
 
 
+# A script of ik_llama.cpp's build that the source package lacks.
+BUILD_INFO = """set(BUILD_NUMBER 0)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/../build-info.cpp.in ${CMAKE_CURRENT_LIST_DIR}/../build-info.cpp)
+"""
+
+
 def install(folder):
+    """The Python of an environment with ik_llama.cpp, which takes about half an hour to build on two cores."""
     python = folder / "bin/python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     if subprocess.run([python, "-c", "import ik_llama_cpp"], capture_output=True).returncode:
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-binary", "ik-llama-cpp-python", "ik-llama-cpp-python==0.1.5"], check=True,
+        pip = [python, "-m", "pip", "--quiet"]
+        subprocess.run([*pip, "download", "--no-deps", "--no-binary", ":all:", "--dest", folder, "ik-llama-cpp-python==0.1.5"], check=True)
+        package, = folder.glob("ik_llama_cpp_python-*.tar.gz")
+        shutil.unpack_archive(package, folder)
+        source = folder / package.name.removesuffix(".tar.gz")
+        script = source / "vendor/ik_llama.cpp/common/cmake/build-info-gen-cpp.cmake"
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(BUILD_INFO)
+        subprocess.run([*pip, "install", source, "numpy"], check=True,
                        env=os.environ | {"CC": "clang-22", "CXX": "clang++-22", "CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count())})
     return python
 

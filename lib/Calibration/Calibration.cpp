@@ -9,6 +9,7 @@
 #include "qwen/Calibration/TextRun.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Version.h"
+#include "qwen/Weights/Sources.h"
 #include "text/Tokenizer.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -171,6 +172,12 @@ public:
       if (saved)
         saved->saveRows(i + 1, stream.rows());
     }
+    if (rareExperts != 0)
+      note("calibration: " + std::to_string(rareExperts) +
+           " experts were chosen by fewer than " +
+           std::to_string(kLeastExpertTokens) +
+           " tokens and are quantized by search; a longer text may choose "
+           "them");
   }
 
 private:
@@ -191,7 +198,9 @@ private:
   /// Whether all matrices of a step were saved; they replace the sources.
   bool loadStep(const CalibrationStep &step) const;
   void runStep(const CalibrationStep &step);
-  void quantizeMatrices(const StepInput &read, const InputMoments &moments);
+  void quantizeMatrices(const StepInput &read,
+                        std::span<const InputMoments> moments);
+  void replace(const StepMatrix &matrix, WeightSourcePtr integers);
 
   const QuantizeInput &input;
   const size_t tokens;
@@ -202,6 +211,7 @@ private:
   ThreadPool pool;
   TextRun stream;
   uint64_t done = 0, total = 0;
+  size_t rareExperts = 0;
 };
 } // namespace
 
@@ -258,40 +268,66 @@ size_t Calibration::resume() {
   return finished;
 }
 
+static bool isRare(const StepInput &read, const InputMoments &own) {
+  return read.experts != 1 && own.tokens() < kLeastExpertTokens;
+}
+
 void Calibration::runStep(const CalibrationStep &step) {
-  std::vector<InputMoments> moments;
-  moments.reserve(step.inputs.size());
-  for (const StepInput &read : step.inputs)
-    moments.emplace_back(read.k, place);
-  stream.run(step.sublayer, [&](size_t number, std::span<const float> rows) {
+  std::vector<std::vector<InputMoments>> moments(step.inputs.size());
+  for (size_t i = 0; i < step.inputs.size(); ++i)
+    for (int64_t expert = 0; expert < step.inputs[i].experts; ++expert)
+      moments[i].emplace_back(step.inputs[i].k, place);
+  stream.run(step.sublayer, [&](size_t number, size_t expert,
+                                std::span<const float> rows) {
     const int64_t k = widthOf(step.sublayer.inputs[number].rows);
     const int64_t count = std::ssize(rows) / k;
     if (number == 0)
       advance(static_cast<uint64_t>(count) * step.tokenWork);
     for (size_t i = 0; i < step.inputs.size(); ++i)
       if (step.inputs[i].number == number) {
-        moments[i].add(rows.data(), count, k, options.threads);
+        moments[i][expert].add(rows.data(), count, k, options.threads);
         advance(static_cast<uint64_t>(count) * step.inputs[i].momentWork());
       }
   });
   for (size_t i = 0; i < step.inputs.size(); ++i)
     quantizeMatrices(step.inputs[i], moments[i]);
+  // The last input is that of an expert's last product.
+  if (!moments.empty())
+    rareExperts += llvm::count_if(moments.back(), [&](const InputMoments &own) {
+      return isRare(step.inputs.back(), own);
+    });
+}
+
+void Calibration::replace(const StepMatrix &matrix, WeightSourcePtr integers) {
+  if (saved)
+    saved->saveWeight(matrix.number, *integers, matrix.format);
+  input.replace(matrix.name, std::move(integers));
 }
 
 void Calibration::quantizeMatrices(const StepInput &read,
-                                   const InputMoments &moments) {
+                                   std::span<const InputMoments> moments) {
   for (const auto &[block, damping, matrices] : read.factors) {
-    const InputFactor factor(moments, damping, block, options.threads, place);
-    advance(read.factorWork());
-    for (const StepMatrix &matrix : matrices) {
-      WeightSourcePtr integers =
-          quantize(input.quantizer, input.source(matrix.name), matrix.format,
-                   &factor, {options.threads, place});
-      if (saved)
-        saved->saveWeight(matrix.number, *integers, matrix.format);
-      input.replace(matrix.name, std::move(integers));
-      advance(read.matrixWork(matrix));
+    std::vector<std::vector<WeightSourcePtr>> parts(matrices.size());
+    for (const auto &[expert, own] : llvm::enumerate(moments)) {
+      std::optional<InputFactor> factor;
+      if (!isRare(read, own))
+        factor.emplace(own, damping, block, options.threads, place);
+      advance(read.factorWork());
+      for (const auto &[matrix, made] : llvm::zip_equal(matrices, parts)) {
+        WeightSourcePtr source = input.source(matrix.name);
+        const int64_t outputs = matrix.outputs / read.experts;
+        if (read.experts != 1)
+          source =
+              makeRows(source, rowsFrom(static_cast<int64_t>(expert) * outputs,
+                                        outputs));
+        made.push_back(quantize(
+            factor ? input.quantizer : Quantizer::Search, source, matrix.format,
+            factor ? &*factor : nullptr, {options.threads, place}));
+        advance(read.matrixWork(matrix) / static_cast<uint64_t>(read.experts));
+      }
     }
+    for (const auto &[matrix, made] : llvm::zip_equal(matrices, parts))
+      replace(matrix, read.experts == 1 ? made.front() : makeStacked(made));
   }
 }
 

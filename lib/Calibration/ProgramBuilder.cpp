@@ -56,7 +56,7 @@ void ProgramBuilder::copyOp(mlir::Operation *op) {
 }
 
 void ProgramBuilder::finish(
-    llvm::ArrayRef<std::pair<llvm::StringRef, mlir::Value>> results) {
+    llvm::ArrayRef<std::pair<std::string, mlir::Value>> results) {
   llvm::SmallVector<mlir::Value> operands(llvm::make_second_range(results));
   mlir::func::ReturnOp::create(builder, function.getLoc(), operands);
   function.setType(builder.getFunctionType(function.getArgumentTypes(),

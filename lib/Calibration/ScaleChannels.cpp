@@ -178,7 +178,7 @@ void ChannelScaling::runSublayer(const Sublayer &sublayer) {
     producers.push_back(producerOf(products));
   std::vector<std::vector<float>> rows(producers.size());
   std::vector<int64_t> seen(producers.size());
-  stream.run(sublayer, [&](size_t i, std::span<const float> next) {
+  stream.run(sublayer, [&](size_t i, size_t, std::span<const float> next) {
     if (!producers[i])
       return;
     const int64_t k = widthOf(sublayer.inputs[i].rows);

@@ -11,9 +11,9 @@ using namespace qwen;
 uint64_t CalibrationStep::work(uint64_t tokens) const {
   uint64_t sum = tokens * tokenWork;
   for (const StepInput &input : inputs) {
-    sum += tokens * input.momentWork();
+    sum += tokens * uint64_t(input.choices) * input.momentWork();
     for (const StepFactor &factor : input.factors) {
-      sum += input.factorWork();
+      sum += uint64_t(input.experts) * input.factorWork();
       for (const StepMatrix &matrix : factor.matrices)
         sum += input.matrixWork(matrix);
     }
@@ -24,7 +24,7 @@ uint64_t CalibrationStep::work(uint64_t tokens) const {
 uint64_t CalibrationStep::bytes() const {
   uint64_t moments = 0, factor = 0;
   for (const StepInput &input : inputs) {
-    moments += InputMoments::bytesFor(input.k);
+    moments += uint64_t(input.experts) * InputMoments::bytesFor(input.k);
     factor = std::max(factor, 2 * InputFactor::bytesFor(input.k));
   }
   return moments + factor;
@@ -49,12 +49,15 @@ CalibrationSteps::CalibrationSteps(const QuantizeInput &from) {
   for (Sublayer &sublayer : chain.sublayers) {
     CalibrationStep &step = steps.emplace_back();
     for (auto [number, input] : llvm::enumerate(sublayer.inputs)) {
-      StepInput made = {number, widthOf(input.rows), {}};
+      StepInput made = {
+          number, widthOf(input.rows), input.experts, input.choices(), {}};
       for (const std::string &name : input.weights) {
         const int64_t outputs = llvm::cast<mlir::ShapedType>(
                                     symbols.lookup<WeightOp>(name).getType())
-                                    .getDimSize(0);
-        step.tokenWork += static_cast<uint64_t>(outputs * made.k);
+                                    .getNumElements() /
+                                made.k;
+        step.tokenWork += static_cast<uint64_t>(outputs / made.experts *
+                                                made.choices * made.k);
         const auto found = from.formats.find(name);
         if (found == from.formats.end())
           continue;

@@ -17,6 +17,7 @@ struct StepMatrix {
   WeightFormat format;
   /// Among QuantizeInput::formats.
   size_t number;
+  /// Of all experts.
   int64_t outputs;
 };
 
@@ -32,9 +33,14 @@ struct StepInput {
   /// In Sublayer::inputs.
   size_t number;
   int64_t k;
+  /// Each has moments and factors of its own; 1 for products of all tokens.
+  int64_t experts;
+  /// How many of them read the row of a token.
+  int64_t choices;
   std::vector<StepFactor> factors;
 
-  /// Multiplications of the moments of a row, of a factor, and of a matrix.
+  /// Multiplications of the moments of a row, of a factor of an expert, and of
+  /// a matrix.
   uint64_t momentWork() const { return uint64_t(k * k) / 2; }
   uint64_t factorWork() const { return uint64_t(k * k) * uint64_t(k) / 3; }
   uint64_t matrixWork(const StepMatrix &matrix) const {

@@ -9,28 +9,52 @@
 
 using namespace qwen;
 
-/// The weight of a product, or null for another op.
-static mlir::FlatSymbolRefAttr productWeight(mlir::Operation &op) {
-  if (auto linear = llvm::dyn_cast<LinearOp>(op))
-    return llvm::cast<mlir::FlatSymbolRefAttr>(linear.getWeights()[0]);
-  if (auto head = llvm::dyn_cast<LmHeadOp>(op))
-    return head.getWeightAttr();
-  return {};
-}
-
 static std::string pathOf(mlir::Operation &op) {
   const auto name = llvm::dyn_cast<mlir::NameLoc>(op.getLoc());
   return name ? name.getName().str() : op.getName().getStringRef().str();
 }
 
-/// Adds a product to the input that it reads.
-static void addProduct(std::vector<ProductInput> &inputs, mlir::Value rows,
-                       mlir::FlatSymbolRefAttr weight) {
-  auto found = llvm::find_if(
-      inputs, [&](const ProductInput &input) { return input.rows == rows; });
+namespace {
+/// What an op multiplies its first operand by.
+struct Products {
+  /// None of another op.
+  llvm::SmallVector<mlir::FlatSymbolRefAttr, 2> weights;
+  /// Of experts, the choices whose order the op reads.
+  mlir::Value order = {};
+};
+} // namespace
+
+static Products productsOf(mlir::Operation &op) {
+  if (auto linear = llvm::dyn_cast<LinearOp>(op))
+    return {{llvm::cast<mlir::FlatSymbolRefAttr>(linear.getWeights()[0])}};
+  if (auto head = llvm::dyn_cast<LmHeadOp>(op))
+    return {{head.getWeightAttr()}};
+  if (auto up = llvm::dyn_cast<ExpertsUpOp>(op))
+    return {{up.getGateAttr(), up.getUpAttr()}, up.getOrder()};
+  if (auto down = llvm::dyn_cast<ExpertsDownOp>(op))
+    return {{down.getDownAttr()}, down.getOrder()};
+  return {};
+}
+
+/// Adds the products of `op` to the input that they read.
+static void addProducts(std::vector<ProductInput> &inputs,
+                        mlir::Operation &op) {
+  const Products products = productsOf(op);
+  if (products.weights.empty())
+    return;
+  ProductInput made = {op.getOperand(0), {}};
+  if (products.order) {
+    auto route = products.order.getDefiningOp<RouteOp>();
+    made.ids = route.getIds();
+    made.experts = route.getFirst().getType().getDimSize(0) - 1;
+  }
+  auto found = llvm::find_if(inputs, [&](const ProductInput &input) {
+    return input.rows == made.rows && input.ids == made.ids;
+  });
   if (found == inputs.end())
-    found = inputs.insert(inputs.end(), {rows, {}});
-  found->weights.push_back(weight.getValue().str());
+    found = inputs.insert(inputs.end(), made);
+  for (mlir::FlatSymbolRefAttr weight : products.weights)
+    found->weights.push_back(weight.getValue().str());
 }
 
 SublayerChain qwen::divide(mlir::func::FuncOp forward) {
@@ -41,10 +65,6 @@ SublayerChain qwen::divide(mlir::func::FuncOp forward) {
   // Values that depend on the embedding and have readers left.
   llvm::SmallSetVector<mlir::Value, 8> alive;
   llvm::DenseMap<mlir::Value, int64_t> readers;
-  if (auto experts = forward.getOps<ExpertsUpOp>(); !experts.empty())
-    throw Error(part::subject(pathOf(**experts.begin())) +
-                " has experts, which cannot be calibrated; compile without "
-                "--calibrate, --awq, --quantizer gptq and --prune METHOD");
   const auto define = [&](mlir::Value value) {
     readers[value] = llvm::range_size(value.getUses());
     if (!value.use_empty())
@@ -64,8 +84,7 @@ SublayerChain qwen::divide(mlir::func::FuncOp forward) {
     if (!depends)
       continue;
     next.name = pathOf(*op);
-    if (mlir::FlatSymbolRefAttr weight = productWeight(*op))
-      addProduct(next.inputs, op->getOperand(0), weight);
+    addProducts(next.inputs, *op);
     if (llvm::isa<LmHeadOp>(op)) {
       chain.sublayers.push_back(std::move(next));
       return chain;

@@ -11,6 +11,7 @@
 #include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
+#include <bit>
 
 using namespace qwen;
 
@@ -56,8 +57,10 @@ void TextRun::embed(EmbeddingOp embedding) {
     source->read(ids[i], 1, to);
 }
 
-/// The name of input `i` among the results of a program.
+/// The names of input `i`, and of the experts that its tokens chose, among the
+/// results of a program.
 static std::string inputName(size_t i) { return "input" + std::to_string(i); }
+static std::string idsName(size_t i) { return "ids" + std::to_string(i); }
 
 /// Moves the weights that `program` reads to a module of its own, under names
 /// by their order. Adds their sources to `to`.
@@ -110,13 +113,12 @@ TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
   builder.map(programsOf(module).front().getArgument(1), builder.argument(1));
   if (WantedTokensOp view = sublayer.view)
     builder.map(view.getResult(), builder.copy(view.getInput()));
-  std::vector<std::string> names;
-  names.reserve(sublayer.inputs.size());
-  for (size_t i = 0; i < sublayer.inputs.size(); ++i)
-    names.push_back(inputName(i));
-  llvm::SmallVector<std::pair<llvm::StringRef, mlir::Value>> results;
-  for (auto [name, input] : llvm::zip_equal(names, sublayer.inputs))
-    results.emplace_back(name, builder.copy(input.rows));
+  llvm::SmallVector<std::pair<std::string, mlir::Value>> results;
+  for (auto [i, input] : llvm::enumerate(sublayer.inputs)) {
+    results.emplace_back(inputName(i), builder.copy(input.rows));
+    if (input.ids)
+      results.emplace_back(idsName(i), builder.copy(input.ids));
+  }
   if (sublayer.result)
     results.emplace_back(kAfter, builder.copy(sublayer.result));
   if (builder.argument(1).use_empty())
@@ -137,7 +139,7 @@ std::unique_ptr<TextRun::Head> TextRun::makeHead(const Sublayer &head) {
   for (mlir::Operation *user : head.inputs.front().rows.getUsers())
     if (auto found = llvm::dyn_cast<LmHeadOp>(user))
       op = found;
-  builder.finish({{"", builder.copy(op.getResult())}});
+  builder.finish({{std::string(), builder.copy(op.getResult())}});
   nameWeights(builder, module, weights, made.weights);
   Kind &kind = kindOf(made);
   auto result = std::make_unique<Head>();
@@ -195,6 +197,37 @@ void TextRun::run(const Sublayer &sublayer, const ReceiveFn &receive) {
   }
 }
 
+/// Gives each expert its rows among those of `tokens` tokens, or of their
+/// choices by expert. `ids` has the experts of one token after another.
+static void divideByExpert(
+    const ProductInput &input, std::span<const float> rows, const float *ids,
+    int64_t tokens,
+    const std::function<void(size_t expert, std::span<const float> rows)>
+        &receive) {
+  std::vector<std::vector<int64_t>> chosenBy(
+      static_cast<size_t>(input.experts));
+  for (int64_t i = 0; i < tokens * input.choices(); ++i)
+    chosenBy[std::bit_cast<uint32_t>(ids[i])].push_back(i / input.choices());
+  const auto k = static_cast<size_t>(widthOf(input.rows));
+  const bool isOfChoices = isExpertActivations(input.rows.getType());
+  std::vector<float> gathered;
+  for (size_t expert = 0; expert < chosenBy.size(); ++expert) {
+    const size_t count = chosenBy[expert].size();
+    if (count == 0)
+      continue;
+    if (isOfChoices) {
+      receive(expert, rows.first(count * k));
+      rows = rows.subspan(count * k);
+      continue;
+    }
+    gathered.clear();
+    for (int64_t token : chosenBy[expert])
+      llvm::append_range(gathered,
+                         rows.subspan(static_cast<size_t>(token) * k, k));
+    receive(expert, gathered);
+  }
+}
+
 void TextRun::runCalls(const Sublayer &sublayer, const Kind &kind,
                        const uint8_t *image, const ReceiveFn &receive) {
   const ProgramInfo &program = kind.programs.manifest.programs.front();
@@ -223,8 +256,18 @@ void TextRun::runCalls(const Sublayer &sublayer, const Kind &kind,
                              static_cast<size_t>(tokens * width));
     const InputRows given = {kHidden, rows};
     engine.call(kProgram, batch, {&given, 1});
-    for (size_t i = 0; i < sublayer.inputs.size(); ++i)
-      receive(i, rowsOf(inputName(i), tokens));
+    for (auto [i, input] : llvm::enumerate(sublayer.inputs)) {
+      const std::span<const float> read =
+          rowsOf(inputName(i), tokens * choicesOfToken(input.rows));
+      if (!input.ids) {
+        receive(i, 0, read);
+        continue;
+      }
+      divideByExpert(input, read, rowsOf(idsName(i), tokens).data(), tokens,
+                     [&](size_t expert, std::span<const float> own) {
+                       receive(i, expert, own);
+                     });
+    }
     if (sublayer.result)
       std::ranges::copy(rowsOf(kAfter, tokens), rows.begin());
     for (int64_t i = 0; i < tokens; i += window)

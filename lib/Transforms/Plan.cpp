@@ -202,6 +202,12 @@ LogicalResult Planner::layOutArguments() {
   return success();
 }
 
+/// Whether rows of that type may be read by their name: of 32 bits, in order.
+static bool canBeNamed(Type type) {
+  return isFloatActivations(type) || isChoiceIntegers(type) ||
+         (isExpertActivations(type) && !isInBlocks(type));
+}
+
 /// Results with a name must stay in the arena, with all tokens.
 LogicalResult Planner::checkResults() {
   for (OpOperand &result : program.front().getTerminator()->getOpOperands()) {
@@ -209,13 +215,13 @@ LogicalResult Planner::checkResults() {
     if (!program.getResultAttr(number, kNameAttr))
       continue;
     auto writer = result.get().getDefiningOp<ForwardOp>();
-    if (!writer || !isFloatActivations(result.get().getType()) ||
+    if (!writer || !canBeNamed(result.get().getType()) ||
         writer.getResultPlace() == ResultPlace::CallResult ||
         pastWantedTokens.contains(writer))
       return program.emitError()
              << "result " << number << " of program @" << program.getSymName()
-             << " has a name when only activations in f32 of all tokens that "
-                "an op computes can have one";
+             << " has a name when only activations in f32 and choices of all "
+                "tokens that an op computes can have one";
   }
   return success();
 }

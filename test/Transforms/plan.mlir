@@ -287,7 +287,7 @@ func.func @second(%x: tensor<?x64xf32> {qwen.name = "s", qwen.from = @forward}) 
 
 // -----
 
-// expected-error@+1 {{result 0 of program @forward has a name when only activations in f32 of all tokens that an op computes can have one}}
+// expected-error@+1 {{result 0 of program @forward has a name when only activations in f32 and choices of all tokens that an op computes can have one}}
 func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}) -> (tensor<?x64xf32> {qwen.name = "s"}) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
   %r = qwen.wanted_tokens %x : tensor<?x64xf32>
   return %r : tensor<?x64xf32>

@@ -9,8 +9,11 @@
 #include "Stories.h"
 #include "TempDir.h"
 
+#include "qwen/Calibration/TextRun.h"
+#include "qwen/Import/Models/Import.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/MemoryFile.h"
+#include "qwen/Weights/Sources.h"
 
 #include <gtest/gtest.h>
 
@@ -36,11 +39,14 @@ struct Enough {};
 /// Calls `take` with a calibrated model of q4_0.
 template <typename Take>
 void calibrated(const std::string &checkpoint, const CalibrationText &text,
-                const CalibrationOptions &options, const Take &take) {
+                const CalibrationOptions &options, const Take &take,
+                Rotate rotate = Rotate::Auto) {
   MemoryFile file;
   try {
     compileModel(checkpoint, file,
-                 {.weights = WeightFormat::Q4_0, .quantizer = Quantizer::Gptq},
+                 {.weights = WeightFormat::Q4_0,
+                  .quantizer = Quantizer::Gptq,
+                  .rotate = rotate},
                  {.quantize = [&](const QuantizeInput &input) -> Quantization {
                    calibrate(input, text, options);
                    take(input);
@@ -171,6 +177,122 @@ TEST(Calibration, HybridsAreCalibrated) {
                EXPECT_EQ(matrices + 1, input.formats.size());
              });
   EXPECT_GT(matrices, 10u);
+}
+
+namespace {
+constexpr char kExperts[] =
+    QWEN_SOURCE_DIR "/test/Inputs/checkpoints/qwen3-moe-f32";
+
+CalibrationText textForExperts() {
+  CalibrationText text = {{}, 64, "0123"};
+  for (int32_t i = 0; i < 8 * 64; ++i)
+    text.ids.push_back((37 * i * i + 11 * i) % 317);
+  return text;
+}
+
+/// The integers of `count` outputs from `first` on.
+std::vector<uint8_t> integersOf(const WeightSource &source, int64_t first,
+                                int64_t count) {
+  const int64_t bytes = panelBytes(WeightFormat::Q4_0, source.shape().k());
+  std::vector<uint8_t> panels(static_cast<size_t>(count * bytes));
+  for (int64_t i = 0; i < count; ++i)
+    source.keep(WeightFormat::Q4_0, first + i, 1, 0, panels.data() + i * bytes);
+  return panels;
+}
+
+/// The moments of each expert of the first layer, by input: gate and up, down.
+std::vector<std::vector<InputMoments>>
+expertMoments(const ImportedModel &model, const CalibrationText &text) {
+  const SublayerChain chain = divide(programsOf(*model.module).front());
+  ThreadPool pool(1);
+  TextRun run(*model.module, model.checkpoint->weights(), text.ids, text.window,
+              pool);
+  run.embed(chain.embedding);
+  run.run(chain.sublayers[0], [](size_t, size_t, std::span<const float>) {});
+  std::vector<std::vector<InputMoments>> moments(2);
+  for (std::vector<InputMoments> &each : moments)
+    for (int expert = 0; expert < 8; ++expert)
+      each.emplace_back(64);
+  run.run(chain.sublayers[1], [&](size_t input, size_t expert,
+                                  std::span<const float> rows) {
+    if (input != 0)
+      moments[input - 1][expert].add(rows.data(), std::ssize(rows) / 64, 64, 1);
+  });
+  return moments;
+}
+} // namespace
+
+TEST(Calibration, ExpertsAreQuantizedByTheirOwnTokens) {
+  mlir::MLIRContext context;
+  loadDialects(context);
+  const ImportedModel model = importCheckpoint(kExperts, context);
+  const CalibrationText text = textForExperts();
+  const auto moments = expertMoments(model, text);
+  std::vector<std::string> notes;
+  const CalibrationOptions options = {
+      .note = [&](const std::string &line) { notes.push_back(line); }};
+  size_t rare = 0;
+  calibrated(
+      kExperts, text, options,
+      [&](const QuantizeInput &input) {
+        for (const auto &[number, names] :
+             {std::pair<size_t, std::vector<const char *>>{
+                  0, {"gate_proj.weight", "up_proj.weight"}},
+              {1, {"down_proj.weight"}}})
+          for (const char *end : names) {
+            const std::string name =
+                std::string("model.layers.0.mlp.experts.") + end;
+            const WeightSourcePtr floats =
+                model.checkpoint->weights().find(name)->source;
+            for (size_t expert = 0; expert < 8; ++expert) {
+              const InputMoments &own = moments[number][expert];
+              const bool isRare = own.tokens() < kLeastExpertTokens;
+              rare += isRare;
+              const auto first = static_cast<int64_t>(expert) * 64;
+              const WeightSourcePtr part =
+                  makeRows(floats, rowsFrom(first, 64));
+              const InputFactor factor(own, kDamping, 32, 1);
+              const WeightSourcePtr expected =
+                  isRare ? quantize(Quantizer::Search, part, WeightFormat::Q4_0)
+                         : quantize(Quantizer::Gptq, part, WeightFormat::Q4_0,
+                                    &factor);
+              EXPECT_TRUE(integersOf(*input.source(name), first, 64) ==
+                          integersOf(*expected, 0, 64))
+                  << name << ", expert " << expert;
+            }
+          }
+      },
+      Rotate::Off);
+  // Both kinds were seen.
+  EXPECT_GT(rare, 0u);
+  EXPECT_LT(rare, 24u);
+  ASSERT_EQ(notes.size(), 2u);
+  EXPECT_NE(notes[1].find(" experts were chosen by fewer than 128 tokens"),
+            std::string::npos)
+      << notes[1];
+}
+
+TEST(Calibration, SavedExpertsKeepTheirIntegers) {
+  const test::TempDir dir;
+  const CalibrationText text = textForExperts();
+  std::vector<uint8_t> integers[2];
+  for (std::vector<uint8_t> &each : integers) {
+    const CalibrationOptions options = {
+        .memory = 0, .folder = dir.path() / "saved", .threads = 3};
+    calibrated(kExperts, text, options, [&](const QuantizeInput &input) {
+      for (const auto &[name, format] : input.formats) {
+        const WeightSource &source = *input.source(name);
+        // No product reads the embedding.
+        if (source.kept(format, 0, 1) == 0)
+          continue;
+        const std::vector<uint8_t> own =
+            integersOf(source, 0, source.shape().outputs());
+        each.insert(each.end(), own.begin(), own.end());
+      }
+    });
+  }
+  EXPECT_FALSE(integers[0].empty());
+  EXPECT_TRUE(integers[0] == integers[1]);
 }
 
 namespace {

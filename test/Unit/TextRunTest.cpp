@@ -52,7 +52,7 @@ TEST(TextRun, RowsHaveTheBitsOfTheModel) {
   const auto runSublayer = [&](const Sublayer &sublayer) {
     for (std::vector<Values> &values : received)
       values.clear();
-    run.run(sublayer, [&](size_t input, std::span<const float> given) {
+    run.run(sublayer, [&](size_t input, size_t, std::span<const float> given) {
       const size_t k = given.size() / ids.size();
       for (; !given.empty(); given = given.subspan(k))
         received[input].emplace_back(given.begin(),
@@ -117,7 +117,7 @@ TEST(TextRun, HeadReadsTurnedRowsOfARotatedModel) {
   run.embed(chain.embedding);
   std::vector<float> rows;
   for (const Sublayer &sublayer : chain.sublayers)
-    run.run(sublayer, [&](size_t, std::span<const float> given) {
+    run.run(sublayer, [&](size_t, size_t, std::span<const float> given) {
       rows.assign(given.begin(), given.end());
     });
   ASSERT_EQ(rows.size(), ids.size() * kStoriesHidden);
@@ -126,4 +126,84 @@ TEST(TextRun, HeadReadsTurnedRowsOfARotatedModel) {
   numerics::Rotation(kStoriesHidden).turn(turned.data());
   for (size_t i = 0; i < kStoriesHidden; ++i)
     ASSERT_NEAR(rows[rows.size() - kStoriesHidden + i], turned[i], 1e-4) << i;
+}
+
+/// Weights of a model in f32, as matrices.
+static Matrix matrixOf(const WeightSources &weights, const std::string &name,
+                       int64_t first, int64_t outputs) {
+  const WeightSource &source = *weights.find(name)->source;
+  const int64_t k = source.shape().k();
+  Values values(static_cast<size_t>(outputs * k));
+  source.read(first, outputs, values.data());
+  return {WeightFormat::F32, outputs, k, values};
+}
+
+static Values swiGlu(const Values &gate, const Values &up) {
+  Values y(gate.size());
+  numerics::swiGluF32(gate.data(), up.data(), std::ssize(gate), y.data());
+  return y;
+}
+
+TEST(TextRun, ExpertsGetTheRowsOfTheirTokens) {
+  mlir::MLIRContext context;
+  loadDialects(context);
+  const ImportedModel model = importCheckpoint(
+      QWEN_SOURCE_DIR "/test/Inputs/checkpoints/qwen3-moe-f32", context);
+  const WeightSources &weights = model.checkpoint->weights();
+  const SublayerChain chain = divide(programsOf(*model.module).front());
+  const Sublayer &attention = chain.sublayers[0],
+                 &sublayer = chain.sublayers[1];
+  constexpr int64_t kExperts = 8, kActive = 2;
+  const std::string path = "model.layers.0.mlp.", experts = path + "experts.";
+  ASSERT_EQ(sublayer.inputs.size(), 3u);
+  const ProductInput &router = sublayer.inputs[0], &up = sublayer.inputs[1],
+                     &down = sublayer.inputs[2];
+  EXPECT_EQ(router.experts, 1);
+  EXPECT_EQ(up.weights, (std::vector{experts + "gate_proj.weight",
+                                     experts + "up_proj.weight"}));
+  EXPECT_EQ(down.weights, std::vector{experts + "down_proj.weight"});
+  EXPECT_TRUE(up.experts == kExperts && up.choices() == kActive);
+  EXPECT_TRUE(down.experts == kExperts && down.choices() == kActive);
+
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 48; ++i)
+    ids.push_back(91 * i % 300 + 5);
+  ThreadPool pool(2);
+  TextRun run(*model.module, weights, ids, 24, pool);
+  run.embed(chain.embedding);
+  run.run(attention, [](size_t, size_t, std::span<const float>) {});
+  std::vector<Values> normed;
+  std::vector<Values> received[2][kExperts];
+  run.run(sublayer, [&](size_t input, size_t expert,
+                        std::span<const float> given) {
+    const auto k = widthOf(sublayer.inputs[input].rows);
+    std::vector<Values> &to = input == 0 ? normed : received[input - 1][expert];
+    for (; !given.empty(); given = given.subspan(static_cast<size_t>(k)))
+      to.emplace_back(given.begin(), given.begin() + k);
+  });
+
+  ASSERT_EQ(normed.size(), ids.size());
+  std::vector<Values> expected[2][kExperts];
+  const Matrix gate = matrixOf(weights, path + "gate.weight", 0, kExperts);
+  constexpr int64_t kWidth = 64;
+  for (const Values &x : normed) {
+    int32_t chosen[kActive];
+    float p[kActive];
+    ASSERT_EQ(numerics::chooseExperts(gate.times(x).data(), kExperts, kActive,
+                                      chosen, p),
+              0);
+    for (int32_t expert : chosen) {
+      const auto product = [&](const char *name) {
+        return matrixOf(weights, experts + name, expert * kWidth, kWidth)
+            .times(x);
+      };
+      expected[0][expert].push_back(x);
+      expected[1][expert].push_back(
+          swiGlu(product("gate_proj.weight"), product("up_proj.weight")));
+    }
+  }
+  for (size_t input : {0, 1})
+    for (size_t expert = 0; expert < kExperts; ++expert)
+      EXPECT_TRUE(received[input][expert] == expected[input][expert])
+          << input << ", expert " << expert;
 }

@@ -29,6 +29,9 @@ inline constexpr int64_t kCalibrationWindow = 512;
 /// twice as many gain nothing (issue 36).
 inline constexpr int64_t kCalibrationTokens = 32768,
                          kLeastCalibrationTokens = 4096;
+/// An expert that fewer tokens of the text choose is quantized by the search:
+/// moments would tell of these tokens alone.
+inline constexpr int64_t kLeastExpertTokens = 128;
 
 struct CalibrationText {
   /// Whole windows.

@@ -42,7 +42,7 @@ public:
   mlir::Value copy(mlir::Value value);
 
   /// Ends the program with these results; those without a name are logits.
-  void finish(llvm::ArrayRef<std::pair<llvm::StringRef, mlir::Value>> results);
+  void finish(llvm::ArrayRef<std::pair<std::string, mlir::Value>> results);
 
 private:
   void copyOp(mlir::Operation *op);

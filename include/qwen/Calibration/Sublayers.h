@@ -17,8 +17,16 @@ namespace qwen {
 
 /// Rows that products read, and the weights of these products.
 struct ProductInput {
+  /// A row a token, or a row a choice of an expert.
   mlir::Value rows;
-  std::vector<std::string> weights;
+  /// The experts that each token chose; null for a product of all tokens.
+  mlir::Value ids;
+  /// Of each weight, every expert has as many outputs.
+  int64_t experts = 1;
+  std::vector<std::string> weights = {};
+
+  /// How many of the experts read the row of a token.
+  int64_t choices() const { return ids ? widthOf(ids) : 1; }
 };
 
 struct Sublayer {

@@ -31,10 +31,12 @@ public:
           Place place = Place::Memory);
   ~TextRun();
 
-  /// Receives rows [tokens][k] of an input of the sublayer, by its place in
-  /// Sublayer::inputs: those of the next tokens of the text.
-  using ReceiveFn =
-      std::function<void(size_t input, std::span<const float> rows)>;
+  /// Receives rows [count][k] of an input of the sublayer, by its place in
+  /// Sublayer::inputs: those of the next tokens of the text. Of products of all
+  /// tokens the expert is 0. An expert gets the rows of the tokens that chose
+  /// it, if there are any, in the order of the tokens.
+  using ReceiveFn = std::function<void(size_t input, size_t expert,
+                                       std::span<const float> rows)>;
 
   /// Sets the residual stream to the rows of `embedding`. Throws Error.
   void embed(EmbeddingOp embedding);
