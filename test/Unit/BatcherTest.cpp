@@ -214,14 +214,17 @@ TEST_F(BatcherTest, DraftsChangeNoAnswer) {
        {std::pair<bool, int64_t>{false, 0}, {false, 7}, {true, 0}}) {
     open({.sequences = 3, .kvPages = pages}, {}, 400, 16, fixed);
     std::vector<RequestId> ids;
-    for (int32_t i = 0; i < 3; ++i)
+    std::map<RequestId, std::vector<int32_t>> answers;
+    for (int32_t i = 0; i < 3; ++i) {
       ids.push_back(add(tokens(30 + 40 * i, i), 150));
+      answers[ids.back()] = hashAnswer(requests[ids.back()]);
+    }
     int64_t manyDrawn = 0;
     for (size_t step = 0; !batcher->isIdle(); ++step) {
       for (RequestId id : ids) {
         if (told[id].ending)
           continue;
-        const std::vector<int32_t> answer = hashAnswer(requests[id]);
+        const std::vector<int32_t> &answer = answers[id];
         std::vector<int32_t> next(answer.begin() + std::ssize(told[id].drawn),
                                   answer.end());
         next.resize(step % 7 + 1, 5);

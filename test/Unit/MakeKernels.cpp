@@ -1,11 +1,12 @@
 //===- MakeKernels.cpp - The kernel table as a file -----------------------===//
 //
 // make-kernels [--emit=so|asm|llvm|schedule] [--model] [--kernel=NAME]...
-//              [--schedule FIELD=VALUE,...] TARGET OUT
+//              [--beyond=TARGET] [--schedule FIELD=VALUE,...] TARGET OUT
 //
 // Generates every kernel of the table that TARGET can run, or the named
-// kernels, each with the features of its own instruction set. The shared object
-// is an artifact with only code, which the runtime can load; KernelTest
+// kernels, each with the features of its own instruction set. --beyond leaves
+// out those that another target can run: their code is the same. The shared
+// object is an artifact with only code, which the runtime can load; KernelTest
 // compares its kernels with the reference. --model generates the kernels that
 // this machine cannot run, if there are any, with models of their instructions
 // (InstructionModels.h).
@@ -28,20 +29,25 @@
 #include "llvm/Support/raw_ostream.h"
 #include <CLI/CLI.hpp>
 #include <fstream>
+#include <optional>
 
 using namespace qwen;
 
 /// The kernels to generate, in the order of the table.
 static std::vector<KernelInfo>
 selectKernels(const std::vector<std::string> &names, const Target &target,
-              bool model) {
+              const std::string &beyond, bool model) {
   for (const std::string &name : names)
     if (!findKernel(name))
       throw Error("no kernel '" + name + "' in the table");
+  std::optional<Target> without;
+  if (!beyond.empty())
+    without = resolveTarget(beyond);
   std::vector<KernelInfo> kernels;
   for (const KernelInfo &kernel : kernelTable())
     if (kernel.arch() == target.arch &&
         target.features.containsAll(kernel.features()) &&
+        (!without || !without->features.containsAll(kernel.features())) &&
         (!model || !hostFeatures().containsAll(kernel.features())) &&
         (names.empty() || llvm::is_contained(names, kernel.name)))
       kernels.push_back(kernel);
@@ -118,7 +124,7 @@ static std::string makeText(llvm::ArrayRef<KernelInfo> kernels,
 }
 
 int main(int argc, char **argv) {
-  std::string emit = "so", changes, spec, out;
+  std::string emit = "so", beyond, changes, spec, out;
   std::vector<std::string> names;
   bool model = false;
   CLI::App app("Generates the kernels of the table");
@@ -126,13 +132,15 @@ int main(int argc, char **argv) {
       ->check(CLI::IsMember({"so", "asm", "llvm", "schedule"}));
   app.add_option("--kernel", names);
   app.add_flag("--model", model);
+  app.add_option("--beyond", beyond);
   app.add_option("--schedule", changes);
   app.add_option("TARGET", spec)->required();
   app.add_option("OUT", out)->required();
   CLI11_PARSE(app, argc, argv);
   try {
     const Target target = resolveTarget(spec);
-    const std::vector<KernelInfo> kernels = selectKernels(names, target, model);
+    const std::vector<KernelInfo> kernels =
+        selectKernels(names, target, beyond, model);
     if ((!changes.empty() || emit == "schedule") &&
         (kernels.size() != 1 || kernels[0].provider() != KernelProvider::MLIR))
       throw Error("a schedule is of one product; name it with --kernel");

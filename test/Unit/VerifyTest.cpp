@@ -38,6 +38,9 @@ static std::string errorOf(KernelOp op, KernelFormat format, Fn *wrong) {
 
 TEST(Verify, AcceptsTheReferenceOfEveryRow) {
   for (const KernelInfo &row : kernelTable()) {
+    // The test of the other architecture has the other rows.
+    if (row.arch() != hostArch())
+      continue;
     KernelVerifier verifier(kSizes);
     SCOPED_TRACE(row.name);
     void *reference = visitKernelOp(row.op, [&]<KernelOp Op>() {
