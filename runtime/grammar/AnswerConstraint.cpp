@@ -23,9 +23,11 @@ void qwen::requireMarks(const AnswerFormat *format) {
 
 AnswerConstraint::AnswerConstraint(std::unique_ptr<TokenConstraint> textGrammar,
                                    const AnswerParser &answerParser,
-                                   const AnswerFormat *format)
+                                   const AnswerFormat *format,
+                                   std::span<const int32_t> answerEnds)
     : grammar(std::move(textGrammar)), parser(answerParser),
-      sections(sectionsOf(format)) {}
+      sections(sectionsOf(format)), ends(answerEnds.begin(), answerEnds.end()) {
+}
 
 std::vector<int32_t> AnswerConstraint::others() const {
   std::vector<int32_t> ids;
@@ -37,18 +39,30 @@ std::vector<int32_t> AnswerConstraint::others() const {
   return ids;
 }
 
+static constexpr uint32_t kBits = 32;
+static uint32_t &wordOf(int32_t id, std::span<uint32_t> words) {
+  return words[static_cast<uint32_t>(id) / kBits];
+}
+static uint32_t bitOf(int32_t id) {
+  return 1U << static_cast<uint32_t>(id) % kBits;
+}
+
 std::span<const uint32_t> AnswerConstraint::allowed() {
-  if (parser.isReasoning())
-    return {};
+  if (parser.isReasoning()) {
+    if (reasoning.empty()) {
+      reasoning.assign(grammar->allowed().size(), UINT32_MAX);
+      for (const int32_t id : ends)
+        wordOf(id, reasoning) &= ~bitOf(id);
+    }
+    return reasoning;
+  }
   const std::span<const uint32_t> allowed = grammar->allowed();
   const std::vector<int32_t> more = others();
   if (more.empty())
     return allowed;
-  constexpr uint32_t kBits = 32;
   words.assign(allowed.begin(), allowed.end());
   for (const int32_t id : more)
-    words[static_cast<uint32_t>(id) / kBits] |=
-        1U << static_cast<uint32_t>(id) % kBits;
+    wordOf(id, words) |= bitOf(id);
   return words;
 }
 

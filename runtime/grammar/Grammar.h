@@ -26,6 +26,8 @@ enum class GrammarKind : uint8_t {
   Choice,
   /// A grammar in llguidance's form of Lark.
   Lark,
+  /// What callGrammar writes: the same, with more schemas.
+  Calls,
 };
 
 /// The text of a grammar.

@@ -10,6 +10,8 @@
 
 #include "grammar/LlGuidance.h"
 
+#include "text/LarkText.h"
+
 #include "qwen/Support/Error.h"
 #include "qwen/Support/JsonValue.h"
 
@@ -136,23 +138,14 @@ static ordered_json parse(const std::string &text) {
   return ordered_json::parse(text);
 }
 
-/// A schema with the form of its documents: one line, in which one space may
-/// follow a comma and a colon. Space without a bound is what models repeat
-/// until the answer is full.
-static std::string withForm(const std::string &text) {
-  constexpr const char *kOptions = "x-guidance";
+static std::string withFewObjects(const std::string &text) {
   ordered_json schema = parse(text);
   if (schema == true)
     schema = ordered_json::object();
   if (!schema.is_object())
     throw Error("a schema must be an object or true");
-  if (schema.contains(kOptions))
-    throw Error(std::string("unimplemented keys: [\"") + kOptions + "\"]");
   requireParts(countObjects(schema), "objects");
-  schema[kOptions] = {{"whitespace_flexible", false},
-                      {"item_separator", ", ?"},
-                      {"key_separator", ": ?"}};
-  return schema.dump();
+  return withForm(std::move(schema)).dump();
 }
 
 /// A Lark grammar of the strings of a JSON array.
@@ -160,7 +153,7 @@ static std::string anyOf(const std::string &text) {
   std::string rule = "start: ";
   const char *before = "";
   for (const ordered_json &each : parse(text)) {
-    rule += before + each.dump();
+    rule += before + each.dump(-1, ' ', /*ensure_ascii=*/true);
     before = " | ";
   }
   return rule;
@@ -181,17 +174,31 @@ static std::string withFewRules(const std::string &text) {
   return text;
 }
 
+/// Its rules come from callGrammar and are few; its schemas are the request's.
+static std::string withFewSchemas(const std::string &text) {
+  requireParts(static_cast<size_t>(std::ranges::count(text, '{')), "objects");
+  return text;
+}
+
 /// By GrammarKind.
 static constexpr KindRow kKinds[] = {
-    {"json_schema", withForm},
-    {"regex", same},
-    {"lark", anyOf},
-    {"lark", withFewRules},
+    {"json_schema", withFewObjects}, {"regex", same},          {"lark", anyOf},
+    {"lark", withFewRules},          {"lark", withFewSchemas},
 };
 
 //===----------------------------------------------------------------------===//
 // Vocabularies
 //===----------------------------------------------------------------------===//
+
+/// Sets of tokens that llguidance allows together where a text may go on with
+/// any of them: its own sets, without "<", which texts beside calls do not end
+/// with (larkTextWithout), and all others without it.
+static constexpr const char *kSlices[] = {R"([\x20\x0A\x0D\x09]+)",
+                                          R"([^<"\\\x00-\x1F\x7F]{1,10})",
+                                          R"([^<"\\\x00-\x1F\x7F]{1,30})",
+                                          R"([^<"\\\x00-\x1F\x7F]+)",
+                                          R"([^<]+)",
+                                          nullptr};
 
 LlCompiler::LlCompiler(const Tokenizer &tokenizer,
                        std::span<const int32_t> ends) {
@@ -222,6 +229,7 @@ LlCompiler::LlCompiler(const Tokenizer &tokenizer,
   init.token_bytes = reinterpret_cast<const uint8_t *>(bytes.data());
   // A grammar never says how a text is divided into tokens: the model does.
   init.use_approximate_greedy_tokenize_fn = true;
+  init.slices = kSlices;
   init.tok_eos_extra = further.data();
   init.tok_eos_extra_count = static_cast<uint32_t>(further.size());
   std::array<char, 512> error = {};

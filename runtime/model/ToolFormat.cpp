@@ -92,7 +92,8 @@ Tools qwen::toolsOf(J array, const std::string &name) {
         countCodePoints(found->get_ref<const std::string &>()) > kMostName)
       throw Error(element + ".function.name must be a string of 1 to " +
                   std::to_string(kMostName) + " characters");
-    Tool tool{.name = *found};
+    Tool tool{.name = *found,
+              .isStrict = function.value("strict", ordered_json()) == true};
     if (const auto schema = function.find("parameters");
         schema != function.end() && !schema->is_null()) {
       if (!schema->is_object())

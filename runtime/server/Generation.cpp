@@ -55,7 +55,7 @@ Request Generation::requestOf(size_t choice) {
   request.beams = parameters.beams;
   if (what.grammar)
     request.constraint = std::make_shared<AnswerConstraint>(
-        what.grammar->start(), states[choice]->parser, what.format);
+        what.grammar->start(), states[choice]->parser, what.format, what.ends);
   request.onToken = [self = shared_from_this(), choice](const auto &event) {
     bool goesOn = true;
     for (size_t i = 0; i < self->choicesOfRequest(); ++i)

@@ -6,6 +6,7 @@
 #include "model/SamplerTexts.h"
 #include "model/ToolFormat.h"
 #include "server/protocols/Fill.h"
+#include "text/CallGrammar.h"
 
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
@@ -193,32 +194,76 @@ static void checkBeams(const AnswerParameters &parameters) {
 static void checkGrammars(const GenerationTask &task) {
   const AnswerParameters &parameters = task.parameters;
   const std::vector<NamedGrammar> &grammars = parameters.grammars;
-  const auto refuse = [&](const std::string &other) {
-    throw ApiError(400, grammars[0].parameter + " excludes " + other,
-                   grammars[0].parameter);
+  const auto refuse = [&](const std::string &name, const std::string &other) {
+    throw ApiError(400, name + " excludes " + other, name);
   };
+  if (task.calls.rules && parameters.beams.isSearch())
+    refuse(task.calls.rules->parameter, "num_beams");
+  if (grammars.empty())
+    return;
+  const std::string &name = grammars[0].parameter;
   if (grammars.size() > 1)
-    refuse(grammars[1].parameter);
-  if (!grammars.empty() && parameters.beams.isSearch())
-    refuse("num_beams");
-  if (!grammars.empty() && task.calls.format)
-    refuse("tools that the answer may call; tool_choice none leaves them out");
+    refuse(name, grammars[1].parameter);
+  if (parameters.beams.isSearch())
+    refuse(name, "num_beams");
+  if (task.calls.format)
+    refuse(name, "tools that the answer may call; tool_choice none leaves them "
+                 "out");
 }
 
-std::shared_ptr<const Grammar> Service::grammarOf(const NamedGrammar &named,
-                                                  const AnswerFormat *of) {
+const GrammarCompiler &Service::compilerFor(const AnswerFormat *of) {
+  requireMarks(of);
+  std::call_once(grammarsMade, [&] {
+    std::vector<int32_t> ends = manifest.generation.eosTokenIds;
+    if (format)
+      ends = format->endTokens(std::move(ends));
+    grammars = makeGrammarCompiler(tokenizer, ends);
+  });
+  return *grammars;
+}
+
+std::shared_ptr<const Grammar>
+Service::callGrammarOf(const CallOptions &calls) {
+  const CallMarks marks = CallMarks::of(tokenizer);
+  const auto compile = [&](const Tools &some, const CallRules &rules,
+                           const std::set<size_t> &loose = {}) {
+    return grammars->compile(
+        {GrammarKind::Calls,
+         callGrammar(*calls.format, some, rules, marks, loose)});
+  };
   try {
-    requireMarks(of);
-    std::call_once(grammarsMade, [&] {
-      std::vector<int32_t> ends = manifest.generation.eosTokenIds;
-      if (format)
-        ends = format->endTokens(std::move(ends));
-      grammars = makeGrammarCompiler(tokenizer, ends);
-    });
-    return grammars->compile(named.source);
+    return compile(*calls.tools, *calls.rules);
+  } catch (const Error &) {
+    // Of which tools it is, follows.
+  }
+  std::set<size_t> loose;
+  for (size_t i = 0; i < calls.tools->size(); ++i) {
+    const Tool &tool = (*calls.tools)[i];
+    try {
+      compile({tool}, {.isRequired = true, .isSingle = true});
+    } catch (const Error &error) {
+      if (tool.isStrict)
+        throw Error("the parameters of " + quote(tool.name) + ": " +
+                    error.what());
+      loose.insert(i);
+    }
+  }
+  return compile(*calls.tools, *calls.rules, loose);
+}
+
+std::shared_ptr<const Grammar> Service::grammarOf(const GenerationTask &task) {
+  const std::vector<NamedGrammar> &named = task.parameters.grammars;
+  if (named.empty() && !task.calls.rules)
+    return nullptr;
+  const std::string &parameter =
+      named.empty() ? task.calls.rules->parameter : named[0].parameter;
+  try {
+    const GrammarCompiler &compiler = compilerFor(task.format);
+    return named.empty() ? callGrammarOf(task.calls)
+                         : compiler.compile(named[0].source);
   } catch (const Error &error) {
-    throw ApiError(400, named.parameter + " cannot be kept: " + error.what(),
-                   named.parameter);
+    throw ApiError(400, parameter + " cannot be kept: " + error.what(),
+                   parameter);
   }
 }
 
@@ -236,8 +281,7 @@ Reply Service::start(Exchange exchange, std::optional<uint64_t> seed,
   checkBeams(parameters);
   checkGrammars(task);
   checkPrompts(task);
-  if (!parameters.grammars.empty())
-    task.grammar = grammarOf(parameters.grammars[0], task.format);
+  task.grammar = grammarOf(task);
   if (!parameters.seed)
     parameters.seed = seed;
   if (!parameters.seed) {

@@ -88,9 +88,15 @@ public:
   const ParameterLimits limits;
 
 private:
-  /// The grammar of a request, and its parameter. Throws ApiError.
-  std::shared_ptr<const Grammar> grammarOf(const NamedGrammar &named,
-                                           const AnswerFormat *of);
+  /// The grammar of a request; null without one. Throws ApiError, which names
+  /// its parameter.
+  std::shared_ptr<const Grammar> grammarOf(const GenerationTask &task);
+  /// The grammar of its calls. Tools that are not strict keep their schema if
+  /// that is possible.
+  std::shared_ptr<const Grammar> callGrammarOf(const CallOptions &calls);
+  /// For answers of this format, whose reasoning must have marks that are
+  /// tokens. Throws Error.
+  const GrammarCompiler &compilerFor(const AnswerFormat *of);
   /// Cuts the prompts, if the parameters say so. Refuses an empty prompt and a
   /// prompt that is too long.
   void checkPrompts(GenerationTask &task) const;

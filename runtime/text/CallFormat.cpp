@@ -4,14 +4,16 @@
 
 #include "text/Unicode.h"
 
+#include "qwen/Support/Error.h"
+
 #include <algorithm>
 #include <utility>
 
 using namespace qwen;
 
 static constexpr CallFormat kFormats[] = {
-    {"hermes", "{", makeHermesReader},
-    {"xml", "<function=", makeXmlReader},
+    {"hermes", "{", makeHermesReader, writeHermesRules},
+    {"xml", "<function=", makeXmlReader, writeXmlRules},
 };
 
 std::span<const CallFormat> qwen::callFormats() { return kFormats; }
@@ -50,6 +52,13 @@ size_t qwen::characterSize(std::string_view text) {
 
 size_t qwen::spaceBefore(std::string_view text) {
   return std::min(text.find_first_not_of(" \t\r\n"), text.size());
+}
+
+void qwen::requireObjects(const nlohmann::ordered_json &schema) {
+  const auto type = schema.find("type");
+  if (type != schema.end() && *type != "object" &&
+      !(type->is_array() && std::ranges::count(*type, "object")))
+    throw Error("type must be object, not " + type->dump());
 }
 
 size_t CallReader::pass(std::string_view text, bool isLast,

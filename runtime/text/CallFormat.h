@@ -74,6 +74,13 @@ struct CallFormat {
   /// What a call begins with, behind its mark or without it.
   std::string_view start;
   std::unique_ptr<CallReader> (*makeReader)(const Tools &tools);
+  /// Rules in Lark (LarkText.h) of a call of `tool` between its marks, as the
+  /// format's templates write it: one with the name `rule`, and others whose
+  /// names begin with it. The reader makes of each such text a call whose
+  /// arguments are an object of the tool's schema, or some object if `isLoose`.
+  /// Throws Error, which names the keyword, if it cannot keep the schema.
+  std::string (*writeRules)(const Tool &tool, const std::string &rule,
+                            bool isLoose);
 };
 
 /// All formats.
@@ -87,12 +94,18 @@ std::string callFormatNames();
 CallReader::Begin beginsWith(std::string_view text, std::string_view word);
 /// The number of bytes of the first character of a text of UTF-8.
 size_t characterSize(std::string_view text);
+/// Throws Error if the "type" of a schema of arguments allows no object.
+void requireObjects(const nlohmann::ordered_json &schema);
 /// The number of bytes of white space that `text` begins with.
 size_t spaceBefore(std::string_view text);
 
-/// A row has one of these.
+/// A row has one of each.
 std::unique_ptr<CallReader> makeHermesReader(const Tools &tools);
 std::unique_ptr<CallReader> makeXmlReader(const Tools &tools);
+std::string writeHermesRules(const Tool &tool, const std::string &rule,
+                             bool isLoose);
+std::string writeXmlRules(const Tool &tool, const std::string &rule,
+                          bool isLoose);
 
 } // namespace qwen
 

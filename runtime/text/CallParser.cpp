@@ -92,6 +92,8 @@ void CallParser::drop(size_t size) {
 }
 
 Begin CallParser::beginsCall(bool isLast, size_t &size) {
+  if (options.rules && inReasoning)
+    return Begin::No;
   const std::string_view text = std::string_view(held).substr(0, kMostHeld);
   const auto known = [&](Begin begin) {
     const bool isLong = text.size() == kMostHeld;
@@ -108,7 +110,7 @@ Begin CallParser::beginsCall(bool isLast, size_t &size) {
     size = kCallOpen.size() + space + name;
     return known(begin);
   }
-  if (inReasoning || !lines.isStart || lines.isInFence)
+  if (inReasoning || options.rules || !lines.isStart || lines.isInFence)
     return Begin::No;
   if (const Begin bare = beginsWith(text, options.format->start);
       bare != Begin::Yes)

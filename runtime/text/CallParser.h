@@ -7,6 +7,7 @@
 //   - Without its mark, a call begins a line outside of code fences and has the
 //     name of a tool of the request.
 //   - A call in the reasoning counts if the answer ends behind it.
+//   - If a grammar keeps the calls, the last two are none.
 //
 // All else stays what it was.
 //
@@ -18,14 +19,28 @@
 #include "text/CallFormat.h"
 
 #include <memory>
+#include <optional>
 
 namespace qwen {
+
+/// What an answer promises about its calls (CallGrammar.h).
+struct CallRules {
+  /// The parameter of the request that asks for it.
+  std::string parameter = {};
+  /// The answer is calls without other text, at least one.
+  bool isRequired = false;
+  /// It has at most one.
+  bool isSingle = false;
+};
 
 /// How the calls of an answer are read.
 struct CallOptions {
   /// Null: nothing is a call.
   const CallFormat *format = nullptr;
   std::shared_ptr<const Tools> tools = std::make_shared<Tools>();
+  /// If a grammar keeps the calls. It knows those behind a mark that is not in
+  /// the reasoning, so that nothing else is a call.
+  std::optional<CallRules> rules = {};
 };
 
 class CallParser {

@@ -6,6 +6,8 @@
 
 #include "text/CallFormat.h"
 #include "text/JsonScanner.h"
+#include "text/LarkText.h"
+#include "text/SchemaTypes.h"
 
 #include <optional>
 #include <utility>
@@ -241,4 +243,18 @@ size_t HermesReader::read(std::string_view text, bool isLast,
 
 std::unique_ptr<CallReader> qwen::makeHermesReader(const Tools &tools) {
   return std::make_unique<HermesReader>(tools);
+}
+
+std::string qwen::writeHermesRules(const Tool &tool, const std::string &rule,
+                                   bool isLoose) {
+  using nlohmann::ordered_json;
+  ordered_json schema = ordered_json::object();
+  if (!isLoose)
+    schema = tool.parameters;
+  requireObjects(schema);
+  schema["type"] = "object";
+  const std::string before =
+      "{\"name\": \"" + jsonEscaped(tool.name) + "\", \"arguments\": ";
+  return rule + ": " + larkString(before) + " " + larkDocument(schema) +
+         " \"}\"\n";
 }

@@ -59,8 +59,7 @@ static SchemaTypes typeOfValue(J value) {
   }
 }
 
-/// The value at a reference "#/a/b" within `root`, or null.
-static const ordered_json *resolve(J root, J reference) {
+const ordered_json *qwen::resolve(J root, J reference) {
   if (!reference.is_string())
     return nullptr;
   const auto &text = reference.get_ref<const std::string &>();
@@ -107,12 +106,16 @@ static SchemaTypes typesOf(J root, J schema,
   return types;
 }
 
-SchemaTypes qwen::propertyTypes(J schema, const std::string &key) {
+SchemaTypes qwen::schemaTypes(J root, J schema) {
   std::unordered_set<const void *> parts;
+  return typesOf(root, schema, parts);
+}
+
+SchemaTypes qwen::propertyTypes(J schema, const std::string &key) {
   SchemaTypes types = 0;
   if (schema.is_object() && schema.contains("properties") &&
       schema["properties"].is_object() && schema["properties"].contains(key))
-    types = typesOf(schema, schema["properties"][key], parts);
+    types = schemaTypes(schema, schema["properties"][key]);
   return (types & ~kNullType) ? types : types | kStringType;
 }
 

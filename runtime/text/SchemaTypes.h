@@ -29,6 +29,15 @@ enum SchemaType : SchemaTypes {
 SchemaTypes propertyTypes(const nlohmann::ordered_json &schema,
                           const std::string &key);
 
+/// The types that a part of the schema `root` may have; none if it says
+/// nothing.
+SchemaTypes schemaTypes(const nlohmann::ordered_json &root,
+                        const nlohmann::ordered_json &schema);
+
+/// What a reference "#/a/b" within `root` stands for, or null.
+const nlohmann::ordered_json *resolve(const nlohmann::ordered_json &root,
+                                      const nlohmann::ordered_json &reference);
+
 /// The JSON of a value that is written as plain text: JSON of one of `types`,
 /// else a string. "null" is null, and "True" and "False" are booleans, where
 /// these are allowed.

@@ -17,6 +17,8 @@ struct Tool {
   std::string name;
   /// JSON schema of its arguments, an object; may be empty.
   nlohmann::ordered_json parameters = nlohmann::ordered_json::object();
+  /// Whether arguments that a grammar keeps must be of the schema.
+  bool isStrict = false;
 };
 
 using Tools = std::vector<Tool>;

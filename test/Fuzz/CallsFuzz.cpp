@@ -10,6 +10,8 @@
 #include "text/CallParser.h"
 #include "text/Unicode.h"
 
+#include "qwen/Support/Error.h"
+
 #include <algorithm>
 
 using namespace qwen;
@@ -57,6 +59,20 @@ static Found parse(const CallOptions &options, bool isReasoning,
   return found;
 }
 
+/// Writes the grammar of a call, or refuses the schema.
+static void writeGrammar(const CallFormat &format, const Tool &tool) {
+  if (!tool.parameters.is_object())
+    return;
+  fuzz::require(!format.writeRules(tool, "call", true).empty(),
+                "any arguments have no rule");
+  try {
+    fuzz::require(!format.writeRules(tool, "call", false).empty(),
+                  "a call has no rule");
+  } catch (const Error &error) {
+    fuzz::require(error.what()[0] != 0, "an error without a message");
+  }
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size == 0)
     return 0;
@@ -67,6 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (cut != std::string_view::npos)
     tools[0].parameters =
         nlohmann::ordered_json::parse(input.substr(cut + 1), nullptr, false);
+  writeGrammar(callFormats()[data[0] % callFormats().size()], tools[0]);
   const CallOptions options = {&callFormats()[data[0] % callFormats().size()],
                                std::make_shared<Tools>(std::move(tools))};
   const bool isReasoning = data[0] & 0x80;

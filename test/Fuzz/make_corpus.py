@@ -215,7 +215,8 @@ def templates():
 
 def calls():
     """The first byte is the format (CallsFuzz.cpp)."""
-    schema = json.dumps({"properties": {"a": {"type": ["integer", "null"]}, "b": {"anyOf": [{"type": "array"}, {"$ref": "#/properties/b"}]}}})
+    schema = json.dumps({"properties": {"a": {"type": ["integer", "null"]}, "b": {"anyOf": [{"type": "array"}, {"$ref": "#/properties/b"}]},
+                                        "c": {"type": "string", "maxLength": 3}, "d": {"enum": ["x", 1]}}, "required": ["a"]})
     hermes = '<tool_call>\n{"name": "f", "arguments": {"a": "x\\ud83d\\u00e9\\d", "b": [1, null]}}\n</tool_call>'
     xml = "<tool_call>\n<function=f>\n<parameter=a>\n5\n</parameter>\n<parameter=b>\n[1]\n</parameter>\n<parameter=c>\nx\n</parameter>\n" \
           "</function>\n</tool_call>"

@@ -35,6 +35,16 @@ SCHEMAS = [
 ]
 
 
+PARAMETERS = {
+    "look": {"type": "object", "required": ["where", "count"], "additionalProperties": False, "$defs": {"kind": {"enum": ["a", "b\"", "c\nd"]}},
+             "properties": {"where": {"type": "string", "maxLength": 8}, "count": {"type": "integer", "minimum": 0, "maximum": 150},
+                            "kind": {"anyOf": [{"$ref": "#/$defs/kind"}, {"type": "null"}]}}},
+    "note": {"type": "object", "required": ["words"], "additionalProperties": False,
+             "properties": {"words": {"type": "array", "items": {"enum": ["red", 1, None]}, "maxItems": 3},
+                            "deep": {"type": "object", "required": ["x"], "properties": {"x": {"type": "boolean"}}, "additionalProperties": False}}},
+    "now": {"type": "object", "properties": {}, "additionalProperties": False}}
+
+
 def documents(server, jsonschema):
     """Each seed draws another document of its schema, on one line."""
     bodies = [{"prompt": "Once upon a time", "seed": seed, "max_tokens": 300, "guided_json": schema} for schema in SCHEMAS for seed in range(12)]
@@ -99,12 +109,14 @@ def refusals(server):
 
 
 def beside_tools():
-    """Tools that the answer may call exclude a grammar."""
+    """Tools that the answer may call exclude a grammar. Those of their calls need marks that are tokens."""
     tool = {"type": "function", "function": {"name": "look", "parameters": {}}}
     server = Server(stories, program=["scripted-server", stories, TEMPLATES / "Qwen-Qwen3-0.6B.jinja"])
     body = {"messages": HI, "tools": [tool], "guided_choice": ["Yes"]}
     status, _, text = server.send("POST", CHAT, body)
     checks.check(status == 400 and "guided_choice excludes tools" in text, f"{status} {text}")
+    status, _, text = server.send("POST", CHAT, {"messages": HI, "tools": [tool], "tool_choice": "required"})
+    checks.check(status == 400 and "a model with the tokens" in text, f"{status} {text}")
     # Its marks are texts.
     status, _, text = server.send("POST", CHAT, {**body, "tool_choice": "none"})
     checks.check(status == 400 and "needs a model with the tokens <think> and </think>" in text, f"{status} {text}")
@@ -138,6 +150,97 @@ def thoughts():
     server.stop()
 
 
+def function(name, parameters, **more):
+    return {"type": "function", "function": {"name": name, "parameters": parameters, **more}}
+
+
+def tools(strict):
+    return [function(name, parameters, strict=strict) for name, parameters in PARAMETERS.items()]
+
+
+def calls_of(choice):
+    """Names and arguments, and whether the last call is whole."""
+    calls = [call["function"] for call in choice["message"].get("tool_calls", [])]
+    return [(call["name"], call["arguments"]) for call in calls], choice["finish_reason"] == "tool_calls"
+
+
+def check_calls(body, choice, jsonschema):
+    calls, is_whole = calls_of(choice)
+    checks.check(is_whole or choice["finish_reason"] == "length", f"{body}: {choice}")
+    for i, (name, arguments) in enumerate(calls):
+        checks.check(name in PARAMETERS, f"{body}: the answer calls {name}")
+        if is_whole or i + 1 < len(calls):
+            document = json.loads(arguments)
+            if jsonschema:
+                jsonschema.Draft202012Validator(PARAMETERS[name]).validate(document)
+    return calls, is_whole
+
+
+def streamed_calls(server, body):
+    """The calls of a stream."""
+    calls = []
+    for line in server.send("POST", CHAT, {**body, "stream": True})[2].split("\n\n"):
+        for choice in json.loads(line[6:])["choices"] if line.startswith("data: {") else ():
+            for call in choice["delta"].get("tool_calls", []):
+                if "id" in call:
+                    calls.append((call["function"]["name"], ""))
+                calls[-1] = (calls[-1][0], calls[-1][1] + call["function"]["arguments"])
+    return calls
+
+
+def promised_calls(model, kind, jsonschema):
+    """Drawn calls have the tools' names, and arguments of their schemas."""
+    server = Server(model, "--tool-format", kind)
+    mark, think = (server.post("/tokenize", prompt=text)["tokens"][0] for text in ("<tool_call>", "<think>"))
+    named = {"type": "function", "function": {"name": "look"}}
+    ways = [{"tools": tools(False), "tool_choice": "required"},
+            {"tools": tools(True), "tool_choice": "required", "parallel_tool_calls": False},
+            {"tools": tools(False), "tool_choice": named},
+            {"tools": tools(True), "logit_bias": {mark: 100, think: -100}},
+            {"tools": tools(False), "parallel_tool_calls": False, "logit_bias": {mark: 100, think: -100}}]
+    bodies = [{"messages": HI, "seed": seed, "max_tokens": 160, "logit_bias": {think: -100}, **way} for way in ways for seed in range(6)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda body: server.post(CHAT, **body)["choices"][0], bodies))
+    seen, whole = set(), 0
+    for i, (body, choice) in enumerate(zip(bodies, answers)):
+        calls, is_whole = check_calls(body, choice, jsonschema)
+        way = ways[i // 6]
+        checks.check(calls, f"{body}: no call in {choice}")
+        # A call that is cut before its name is text.
+        checks.check("tool_choice" not in way or not is_whole or not choice["message"]["content"], f"{body}: {choice}")
+        checks.check((way.get("parallel_tool_calls", True) and way.get("tool_choice") != named) or len(calls) == 1, f"{body}: {len(calls)} calls")
+        checks.check(way.get("tool_choice") != named or calls[0][0] == "look", f"{calls}")
+        seen |= {name for name, _ in calls}
+        whole += is_whole
+        if i % 7 == 0:
+            checks.check(streamed_calls(server, body) == calls, f"{body}: a stream has other calls")
+    checks.check(seen == set(PARAMETERS) and whole >= 12, f"{kind}: {whole} answers are whole, with calls of {seen}")
+    # A keyword that cannot be kept is left out where nothing is promised about it.
+    loose = {"messages": HI, "tools": [function("f", {"type": "object", "not": {}})], "tool_choice": "required", "max_tokens": 160, "logit_bias": {think: -100}}
+    for seed in range(3):
+        calls, is_whole = calls_of(server.post(CHAT, seed=seed, **loose)["choices"][0])
+        checks.check(calls and calls[0][0] == "f" and (not is_whole or isinstance(json.loads(calls[0][1]), dict)), f"{calls}")
+    # It holds behind the reasoning, which the answer does not end in.
+    for seed in range(3):
+        choice = server.post(CHAT, messages=HI, seed=seed, tools=tools(True), tool_choice=named, logit_bias={think: 100}, thinking_token_budget=9)["choices"][0]
+        checks.check(choice["message"]["reasoning"], f"{choice}")
+        check_calls({}, choice, jsonschema)
+    schema = {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMAS[0]}}}
+    strict = [function("f", {"type": "object", "not": {}}, strict=True)]
+    for body, param, words in (
+            ({"tools": tools(False), "tool_choice": "required", "num_beams": 2}, "tool_choice", ["num_beams"]),
+            ({"tools": tools(True), "num_beams": 2}, "tools[0].function.strict", ["num_beams"]),
+            ({"tools": tools(False), "parallel_tool_calls": False, "num_beams": 2}, "parallel_tool_calls", ["num_beams"]),
+            ({"tools": tools(False), "tool_choice": "required", **schema}, "response_format.json_schema.schema", ["tools", "tool_choice"]),
+            ({"tools": strict}, "tools[0].function.strict", ['the parameters of "f"', "not"]),
+            ({"tools": tools(True), "tool_choice": {**named, "function": {"name": "g"}}}, "tool_choice", ['"g"']),
+            ({"tool_choice": "required"}, "tool_choice", ["needs tools"])):
+        status, _, text = server.send("POST", CHAT, {"messages": HI, **body})
+        error = json.loads(text).get("error", {})
+        checks.check(status == 400 and error["param"] == param and all(word in error["message"] for word in words), f"{body}: {status} {text}")
+    server.stop()
+
+
 jsonschema = None
 if import_from("jsonschema[format]==4.26.0", packages):
     import jsonschema
@@ -150,4 +253,7 @@ refusals(server)
 server.stop()
 beside_tools()
 thoughts()
+with_tools = marked_model(FOLDER, WORK, TEMPLATES / "Qwen-Qwen3-0.6B.jinja")
+for format_of_calls in ("hermes", "xml"):
+    promised_calls(with_tools, format_of_calls, jsonschema)
 checks.finish()

@@ -3,7 +3,7 @@
 #include "grammar/Grammar.h"
 #include "grammar/AnswerConstraint.h"
 
-#include "StoriesTokenizer.h"
+#include "GrammarTexts.h"
 
 #include "qwen/Support/Error.h"
 
@@ -13,63 +13,9 @@
 #include <thread>
 
 using namespace qwen;
-using test::storiesTokenizer;
+using namespace qwen::test;
 
 namespace {
-
-int32_t tokenOf(const char *text) {
-  return storiesTokenizer().findAddedToken(text).value();
-}
-
-/// The token that ends answers.
-int32_t endToken() { return tokenOf("<|endoftext|>"); }
-
-const GrammarCompiler &compiler() {
-  static const auto made =
-      makeGrammarCompiler(storiesTokenizer(), std::array{endToken()});
-  return *made;
-}
-
-bool allows(std::span<const uint32_t> words, int32_t id) {
-  return words[static_cast<size_t>(id) / 32] >> (id % 32) & 1;
-}
-
-/// Whether a grammar accepts a text that is divided so: each token may come,
-/// and at the end the answer may end. A state is done if nothing else may.
-bool accepts(const Grammar &grammar, std::span<const int32_t> ids) {
-  const auto state = grammar.start();
-  for (const int32_t id : ids) {
-    if (state->isDone() || !allows(state->allowed(), id))
-      return false;
-    state->accept(id);
-  }
-  if (state->isDone())
-    return true;
-  const bool mayEnd = allows(state->allowed(), endToken());
-  if (mayEnd) {
-    state->accept(endToken());
-    EXPECT_TRUE(state->isDone());
-  }
-  return mayEnd;
-}
-
-/// The same of a text, as the tokenizer divides it and by bytes.
-bool accepts(const Grammar &grammar, const std::string &text) {
-  static const std::vector<int32_t> byByte = [] {
-    std::vector<int32_t> ids(256, -1);
-    for (int32_t id = 0; id < storiesTokenizer().vocabSize(); ++id)
-      if (const std::string_view bytes = storiesTokenizer().tokenBytes(id);
-          bytes.size() == 1)
-        ids[static_cast<uint8_t>(bytes[0])] = id;
-    return ids;
-  }();
-  std::vector<int32_t> bytes;
-  for (const char byte : text)
-    bytes.push_back(byByte[static_cast<uint8_t>(byte)]);
-  const bool whole = accepts(grammar, storiesTokenizer().encode(text));
-  EXPECT_EQ(accepts(grammar, bytes), whole) << text;
-  return whole;
-}
 
 std::string errorOf(GrammarKind kind, const std::string &text) {
   try {
@@ -80,13 +26,8 @@ std::string errorOf(GrammarKind kind, const std::string &text) {
   return "no error";
 }
 
-class GrammarTest : public testing::Test {
+class GrammarTextsTest : public GrammarTest {
 protected:
-  void SetUp() override {
-    if (!hasGrammars())
-      GTEST_SKIP() << "built without llguidance";
-  }
-
   static void expect(GrammarKind kind, const std::string &grammar,
                      const std::vector<std::string> &accepted,
                      const std::vector<std::string> &refused) {
@@ -122,7 +63,7 @@ TEST(GrammarsTest, CopyLogitsOfAllowedTokens) {
   }
 }
 
-TEST_F(GrammarTest, KeepsSchemas) {
+TEST_F(GrammarTextsTest, KeepsSchemas) {
   const std::string schema = R"({
     "type": "object", "required": ["a"], "additionalProperties": false,
     "properties": {"a": {"type": "integer"}, "b": {"$ref": "#/$defs/names"}},
@@ -143,7 +84,7 @@ TEST_F(GrammarTest, KeepsSchemas) {
   expect(GrammarKind::JsonSchema, R"({"type": "object"})", {"{}"}, {"[]"});
 }
 
-TEST_F(GrammarTest, KeepsOtherForms) {
+TEST_F(GrammarTextsTest, KeepsOtherForms) {
   expect(GrammarKind::Regex, R"(\d{2}/[a-c]+ "?)", {R"(12/abc ")", "12/a "},
          {"12/abc", "1/a ", "12/d ", R"(12/a "")"});
   const std::vector<std::string> choices = {"yes", "yes, \"really\"", "a\\b\n",
@@ -376,7 +317,8 @@ protected:
     constraint.reset();
     parser.emplace(storiesTokenizer(), &format, prompt, AnswerOptions());
     grammar = compiler().compile({GrammarKind::Regex, "[ab]+"});
-    constraint.emplace(grammar->start(), *parser, &format);
+    constraint.emplace(grammar->start(), *parser, &format,
+                       std::array{endToken()});
   }
   bool may(int32_t id) {
     const auto words = constraint->allowed();
@@ -404,8 +346,10 @@ TEST_F(ReasoningTest, GrammarBeginsBehindIt) {
   EXPECT_TRUE(may(open) && may(a));
   EXPECT_FALSE(may(c) || may(close) || may(newline) || may(endToken()));
   take(open);
-  for (const int32_t id : {c, newline, open, endToken(), a})
+  for (const int32_t id : {c, newline, open, a})
     EXPECT_TRUE(may(id));
+  // An answer has more than reasoning.
+  EXPECT_FALSE(may(endToken()));
   take(c);
   take(close);
   // What a template writes there may come once.
@@ -425,7 +369,8 @@ TEST_F(ReasoningTest, GrammarBeginsWithoutIt) {
   take(a);
   EXPECT_FALSE(may(open) || may(newline));
   begin(std::array{open});
-  EXPECT_TRUE(may(c) && may(endToken()));
+  EXPECT_TRUE(may(c));
+  EXPECT_FALSE(may(endToken()));
   take(close);
   EXPECT_FALSE(may(c) || may(open));
   take(a);

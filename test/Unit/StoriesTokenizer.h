@@ -4,6 +4,7 @@
 #define QWEN_TEST_UNIT_STORIESTOKENIZER_H
 
 #include "qwen/Import/Tokenizer/TokenizerBlob.h"
+#include "text/Tokenizer.h"
 
 namespace qwen::test {
 

@@ -16,31 +16,80 @@ TEST(ParametersTest, ReadsTools) {
     return chat(
         R"("tools": [{"type": "function", "function": {"name": "f"}}])" + more);
   };
-  EXPECT_FALSE(parse(tools("")).callsNone);
+  const auto rulesOf = [&](const std::string &more) {
+    return parse(tools(more)).calls(findCallFormat("hermes")).rules;
+  };
+  EXPECT_FALSE(rulesOf(""));
   EXPECT_FALSE(
-      parse(tools(R"(, "tool_choice": "auto", "parallel_tool_calls": true)"))
-          .callsNone);
-  EXPECT_TRUE(parse(tools(R"(, "tool_choice": "none")")).callsNone);
-  EXPECT_TRUE(parse(chat(R"("tools": [], "tool_choice": "none")")).callsNone);
-  const std::string grammar = " needs a grammar, which is not supported yet; ";
-  EXPECT_EQ(errorOf(tools(R"(, "tool_choice": "required")")),
-            "tool_choice: tool_choice required" + grammar +
-                "accepted are none and auto");
+      rulesOf(R"(, "tool_choice": "auto", "parallel_tool_calls": true)"));
+  EXPECT_EQ(parse(tools(R"(, "tool_choice": "none")"))
+                .calls(callFormats().data())
+                .format,
+            nullptr);
+  EXPECT_EQ(parse(chat(R"("tools": [], "tool_choice": "none")"))
+                .calls(callFormats().data())
+                .format,
+            nullptr);
   const std::string named =
       R"(, "tool_choice": {"type": "function", "function": {"name": "f"}})";
-  EXPECT_EQ(errorOf(tools(named)), "tool_choice: tool_choice with a name" +
-                                       grammar + "accepted are none and auto");
-  EXPECT_EQ(errorOf(tools(R"(, "tool_choice": "any")")),
-            "tool_choice: tool_choice must be none or auto");
-  EXPECT_EQ(errorOf(tools(R"(, "parallel_tool_calls": false)")),
-            "parallel_tool_calls: parallel_tool_calls false" + grammar +
-                "accepted is true");
+  const auto expectRules = [&](const std::string &more, const char *parameter,
+                               bool isRequired, bool isSingle) {
+    const auto rules = rulesOf(more);
+    ASSERT_TRUE(rules) << more;
+    EXPECT_EQ(rules->parameter, parameter);
+    EXPECT_EQ(rules->isRequired, isRequired) << more;
+    EXPECT_EQ(rules->isSingle, isSingle) << more;
+  };
+  expectRules(R"(, "tool_choice": "required")", "tool_choice", true, false);
+  expectRules(R"(, "tool_choice": "required", "parallel_tool_calls": false)",
+              "tool_choice", true, true);
+  expectRules(named, "tool_choice", true, true);
+  expectRules(R"(, "parallel_tool_calls": false)", "parallel_tool_calls", false,
+              true);
+  const std::string strict = chat(R"("tools": [
+      {"type": "function", "function": {"name": "f", "strict": null}},
+      {"type": "function", "function": {"name": "g", "strict": true}}])");
+  EXPECT_EQ(parse(strict).calls(callFormats().data()).rules->parameter,
+            "tools[1].function.strict");
+  EXPECT_EQ(errorOf(chat(R"("tools": [], "tool_choice": "required")")),
+            "tool_choice: tool_choice needs tools");
+  EXPECT_EQ(errorOf(chat(R"("tool_choice": "required")")),
+            "tool_choice: tool_choice needs tools");
+  const ChatParameters other = parse(tools(
+      R"(, "tool_choice": {"type": "function", "function": {"name": "g"}})"));
+  EXPECT_THROW(other.calls(callFormats().data()), ApiError);
+  const std::string needed = "tool_choice: tool_choice must be none, auto, "
+                             "required, or {\"type\": \"function\", "
+                             "\"function\": {\"name\": ...}}";
+  for (const char *choice :
+       {R"("any")", R"({"type": "allowed_tools"})", R"({"type": "function"})"})
+    EXPECT_EQ(errorOf(tools(R"(, "tool_choice": )" + std::string(choice))),
+              needed);
   EXPECT_EQ(errorOf(tools(R"(, "parallel_tool_calls": 1)")),
             "parallel_tool_calls: parallel_tool_calls must be a boolean");
-  EXPECT_EQ(errorOf(chat(R"("tools": [{"type": "function", "function":
-                            {"name": "f", "strict": true}}])")),
-            "tools[0].function.strict: tools[0].function.strict true" +
-                grammar + "accepted is false");
+  // Without a library of grammars, these are not promised.
+  for (const auto &[body, error] :
+       {std::pair{tools(R"(, "tool_choice": "required")"),
+                  "tool_choice required"},
+        {tools(named), "tool_choice with a name"},
+        {tools(R"(, "parallel_tool_calls": false)"),
+         "parallel_tool_calls false"},
+        {strict, "tools[1].function.strict true"}}) {
+    ParameterLimits limits = {.vocabSize = 100, .hasGrammars = false};
+    ChatParameters parameters;
+    try {
+      ChatParameters::List::parse(body, limits, parameters);
+      ADD_FAILURE() << body;
+    } catch (const ApiError &found) {
+      EXPECT_EQ(found.what(),
+                error + std::string(" needs llguidance, which this server was "
+                                    "built without"));
+    }
+    limits.ignoreUnknown = true;
+    ChatParameters ignoring;
+    ChatParameters::List::parse(body, limits, ignoring);
+    EXPECT_FALSE(ignoring.calls(callFormats().data()).rules) << body;
+  }
   EXPECT_EQ(errorOf(chat(R"("tools": [{}])")),
             "tools: tools[0] must be {\"type\": \"function\", \"function\": "
             "{...}}");

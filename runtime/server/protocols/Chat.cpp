@@ -118,11 +118,9 @@ static void addConversation(const Service &service, const Chat &chat,
   ordered_json variables = service.templateVariables;
   variables.update(chat.templateVariables());
   variables["messages"] = chat.messages;
-  if (!chat.tools.empty() && !chat.callsNone) {
+  task.calls = chat.calls(service.tools.format);
+  if (task.calls.format)
     variables["tools"] = chat.tools;
-    task.calls = {service.tools.format,
-                  std::make_shared<Tools>(toolsOf(chat.tools, "tools"))};
-  }
   variables["add_generation_prompt"] =
       chat.addGenerationPrompt && !chat.continueFinalMessage;
   try {

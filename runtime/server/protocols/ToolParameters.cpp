@@ -17,15 +17,16 @@ using nlohmann::ordered_json;
 using J = const ordered_json &;
 using Kind = ParameterKind;
 
-/// Refuses a value of the parameter `name`, a promise that only a grammar
-/// keeps.
-[[noreturn]] static void refuse(const std::string &name, const char *value,
-                                const char *accepted) {
-  throw ApiError(400,
-                 name + value +
-                     " needs a grammar, which is not supported yet; " +
-                     accepted,
-                 name);
+/// Whether the server makes the promise of a parameter's value, which only a
+/// grammar keeps. Throws ApiError if it does not and may not ignore it.
+static bool promises(const std::string &name, const std::string &value,
+                     const ParameterLimits &limits) {
+  if (!limits.hasGrammars && !limits.ignoreUnknown)
+    throw ApiError(400,
+                   name + " " + value +
+                       " needs llguidance, which this server was built without",
+                   name);
+  return limits.hasGrammars;
 }
 
 static ordered_json readTools(J value, const std::string &name,
@@ -42,12 +43,14 @@ static ordered_json readTools(J value, const std::string &name,
       return ordered_json::array();
     throw ApiError(400, limits.noTools, name);
   }
-  for (size_t i = 0; i < value.size(); ++i)
-    if (!limits.ignoreUnknown &&
-        value[i]["function"].value("strict", ordered_json()) == true)
-      refuse(indexed(name, i) + ".function.strict", " true",
-             "accepted is false");
-  return value;
+  ordered_json tools = value;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    ordered_json &function = tools[i]["function"];
+    if (function.value("strict", ordered_json()) == true &&
+        !promises(indexed(name, i) + ".function.strict", "true", limits))
+      function["strict"] = false;
+  }
+  return tools;
 }
 
 static ordered_json toolsSchema(const ParameterLimits &limits) {
@@ -66,8 +69,10 @@ static ordered_json toolsSchema(const ParameterLimits &limits) {
         "type": "object", "required": ["name"],
         "properties": {
           "name": {"type": "string", "minLength": 1, "maxLength": 256},
-          "parameters": {"type": ["object", "null"]},
-          "strict": {"not": {"const": true}}}}}})");
+          "parameters": {"type": ["object", "null"]}}}}})");
+  if (!limits.hasGrammars)
+    schema["items"]["properties"]["function"]["properties"]["strict"] = {
+        {"not", {{"const", true}}}};
   return schema;
 }
 
@@ -75,43 +80,116 @@ static ordered_json readChoice(J value, const std::string &name,
                                const ParameterLimits &limits) {
   if (value == "none" || value == "auto")
     return value;
+  if (value == "required")
+    return promises(name, "required", limits) ? value : ordered_json("auto");
+  if (value.is_object() && value.value("type", ordered_json()) == "function" &&
+      value.contains("function") && value["function"].is_object() &&
+      value["function"].value("name", ordered_json()).is_string()) {
+    if (!limits.ignoreUnknown) {
+      requireMembers(value, name, {"type", "function"});
+      requireMembers(value["function"], name + ".function", {"name"});
+    }
+    return promises(name, "with a name", limits)
+               ? ordered_json::array({value["function"]["name"]})
+               : ordered_json("auto");
+  }
   if (limits.ignoreUnknown)
     return "auto";
-  if (value == "required" || value.is_object())
-    refuse(name, value.is_object() ? " with a name" : " required",
-           "accepted are none and auto");
-  throw ApiError(400, name + " must be none or auto", name);
+  throw ApiError(400,
+                 name + " must be none, auto, required, or {\"type\": "
+                        "\"function\", \"function\": {\"name\": ...}}",
+                 name);
+}
+
+static ordered_json choiceSchema(const ParameterLimits &limits) {
+  if (limits.ignoreUnknown)
+    return ordered_json::object();
+  if (!limits.hasGrammars)
+    return {{"enum", {"none", "auto"}}};
+  return ordered_json::parse(R"({"anyOf": [
+    {"enum": ["none", "auto", "required"]},
+    {"type": "object", "required": ["type", "function"],
+     "properties": {
+       "type": {"const": "function"},
+       "function": {
+         "type": "object", "required": ["name"],
+         "properties": {"name": {"type": "string"}},
+         "additionalProperties": false}},
+     "additionalProperties": false}]})");
 }
 
 static constexpr OwnKind kTools = {readTools, toolsSchema};
-static constexpr OwnKind kChoice = {
-    readChoice, [](const ParameterLimits &limits) {
-      return limits.ignoreUnknown ? ordered_json::object()
-                                  : ordered_json{{"enum", {"none", "auto"}}};
-    }};
+static constexpr OwnKind kChoice = {readChoice, choiceSchema};
 static constexpr OwnKind kParallel = {
     [](J value, const std::string &name, const ParameterLimits &limits) {
-      if (value == false && !limits.ignoreUnknown)
-        refuse(name, " false", "accepted is true");
       if (!value.is_boolean() && !limits.ignoreUnknown)
         throw ApiError(400, name + " must be a boolean", name);
-      return value;
+      return ordered_json(value != false || !promises(name, "false", limits));
     },
     [](const ParameterLimits &limits) {
-      return limits.ignoreUnknown ? ordered_json::object()
-                                  : ordered_json{{"const", true}};
+      if (limits.ignoreUnknown)
+        return ordered_json::object();
+      return limits.hasGrammars ? ordered_json{{"type", "boolean"}}
+                                : ordered_json{{"const", true}};
     }};
 
 // clang-format off
 static constexpr Parameter kToolRows[] = {
     {.name = "tools", .kind = Kind::Own, .help = "Functions that the answer may call",
      .store = at<ToolParameters, &ToolParameters::tools>, .own = &kTools},
-    {.name = "tool_choice", .kind = Kind::Own, .help = "none: the answer calls no tool; auto: it may call some",
-     .store = at<ToolParameters, &ToolParameters::setChoice>, .own = &kChoice},
-    {.name = "parallel_tool_calls", .kind = Kind::Own, .help = "The answer may have several calls", .own = &kParallel},
+    {.name = "tool_choice", .kind = Kind::Own,
+     .help = "none: the answer calls no tool; auto: it may call some; required, or a function with its name: it is calls",
+     .store = at<ToolParameters, &ToolParameters::toolChoice>, .own = &kChoice},
+    {.name = "parallel_tool_calls", .kind = Kind::Own, .help = "The answer may have several calls",
+     .store = at<ToolParameters, &ToolParameters::isParallel>, .own = &kParallel},
 };
 // clang-format on
-const ParameterTable ToolParameters::table = {kToolRows};
+
+static constexpr ParameterRule kToolRules[] = {
+    {"tool_choice", "needs tools",
+     [](J, const void *group) {
+       const auto &values = *static_cast<const ToolParameters *>(group);
+       return values.toolChoice == "none" || values.toolChoice == "auto" ||
+              !values.tools.empty();
+     },
+     R"({"anyOf": [
+       {"properties": {"tool_choice": {"enum": ["none", "auto", null]}}},
+       {"required": ["tools"],
+        "properties": {"tools": {"type": "array", "minItems": 1}}}
+     ]})"},
+};
+const ParameterTable ToolParameters::table = {kToolRows, kToolRules};
+
+CallOptions ToolParameters::calls(const CallFormat *format) const {
+  if (tools.empty() || toolChoice == "none")
+    return {};
+  Tools all = toolsOf(tools, "tools");
+  CallRules rules = {.isRequired = toolChoice != "auto",
+                     .isSingle = !isParallel || toolChoice.is_array()};
+  if (toolChoice.is_array()) {
+    const auto name = toolChoice[0].get<std::string>();
+    const Tool *const named = findTool(all, name);
+    if (!named)
+      throw ApiError(400,
+                     "tool_choice has the name " + quote(name) +
+                         ", which no tool has",
+                     "tool_choice");
+    all = {*named};
+  }
+  if (rules.isRequired)
+    rules.parameter = "tool_choice";
+  else if (rules.isSingle)
+    rules.parameter = "parallel_tool_calls";
+  else if (const auto strict = std::ranges::find(all, true, &Tool::isStrict);
+           strict != all.end())
+    rules.parameter =
+        indexed("tools", static_cast<size_t>(strict - all.begin())) +
+        ".function.strict";
+  CallOptions options = {format, std::make_shared<Tools>(std::move(all))};
+  if (!rules.parameter.empty())
+    options.rules = std::move(rules);
+  return options;
+}
 
 //===----------------------------------------------------------------------===//
 // Calls of messages

@@ -4,7 +4,7 @@
 #define QWEN_RUNTIME_SERVER_PROTOCOLS_TOOLPARAMETERS_H
 
 #include "server/AnswerParameters.h"
-#include "text/Tools.h"
+#include "text/CallParser.h"
 
 namespace qwen::server {
 
@@ -13,11 +13,14 @@ struct ToolParameters {
   /// As the request has them, for the chat template; empty if the answer may
   /// call none.
   nlohmann::ordered_json tools = nlohmann::ordered_json::array();
-  bool callsNone = false;
+  /// "none", "auto", "required", or an array with the name of a function.
+  nlohmann::ordered_json toolChoice = "auto";
+  /// Whether the answer may have several calls.
+  bool isParallel = true;
 
-  void setChoice(const nlohmann::ordered_json &value) {
-    callsNone = value == "none";
-  }
+  /// How the calls of an answer are read, in this format of the model. Throws
+  /// ApiError (400) if it must call a function that is none of the tools.
+  CallOptions calls(const CallFormat *format) const;
   static const ParameterTable table;
 };
 

@@ -1,0 +1,268 @@
+//===- CallGrammarTest.cpp - Grammars of calls of tools -------------------===//
+
+#include "GrammarTexts.h"
+
+#include "text/CallGrammar.h"
+
+#include "qwen/Support/Error.h"
+
+#include <gtest/gtest.h>
+
+using namespace qwen;
+using namespace qwen::test;
+using nlohmann::ordered_json;
+
+namespace {
+
+/// Tokens of the stories in place of the marks.
+const char *const kOpen = "<|im_start|>", *const kClose = "<|im_end|>";
+
+/// The tokens of a text with the marks of calls.
+std::vector<int32_t> idsOf(std::string text) {
+  for (const auto &[mark, token] :
+       {std::pair{kCallOpen, kOpen}, {kCallClose, kClose}})
+    for (size_t at = 0; (at = text.find(mark, at)) != std::string::npos;)
+      text.replace(at, mark.size(), token);
+  return storiesTokenizer().encode(text, /*special=*/true);
+}
+
+Tool toolOf(const std::string &name, const std::string &parameters) {
+  return {name, ordered_json::parse(parameters)};
+}
+
+const Tools &tools() {
+  static const Tools all = {toolOf("look", R"({"type": "object", "properties": {
+        "where": {"type": "string"}, "count": {"$ref": "#/$defs/count"},
+        "kind": {"enum": ["a", "b\"", null]}},
+        "required": ["where", "count"], "additionalProperties": false,
+        "$defs": {"count": {"type": "integer", "minimum": 1}}})"),
+                            {"now"}};
+  return all;
+}
+
+class CallGrammarTest : public GrammarTest {
+protected:
+  static std::unique_ptr<Grammar>
+  grammarOf(std::string_view format, const CallRules &rules,
+            const Tools &of = tools(), const std::set<size_t> &loose = {}) {
+    return compiler().compile(
+        {GrammarKind::Calls,
+         callGrammar(*findCallFormat(format), of, rules,
+                     {tokenOf(kOpen), tokenOf(kClose)}, loose)});
+  }
+  static void expect(const Grammar &grammar,
+                     const std::vector<std::string> &accepted,
+                     const std::vector<std::string> &refused) {
+    for (const std::string &text : accepted)
+      EXPECT_TRUE(accepts(grammar, idsOf(text))) << "refuses " << text;
+    for (const std::string &text : refused)
+      EXPECT_FALSE(accepts(grammar, idsOf(text))) << "accepts " << text;
+  }
+  /// What parameters of one tool are called, in both senses.
+  static std::string errorOf(std::string_view format,
+                             const std::string &parameters) {
+    try {
+      grammarOf(format, {.isRequired = true}, {toolOf("f", parameters)});
+    } catch (const Error &error) {
+      return error.what();
+    }
+    return "no error";
+  }
+};
+
+std::string hermes(const std::string &name, const std::string &arguments) {
+  return "<tool_call>\n{\"name\": \"" + name +
+         "\", \"arguments\": " + arguments + "}\n</tool_call>";
+}
+
+/// `parameters` are names and values in turn.
+std::string xml(const std::string &name,
+                const std::vector<std::string> &parameters) {
+  std::string text = "<tool_call>\n<function=" + name + ">\n";
+  for (size_t i = 0; i < parameters.size(); i += 2)
+    text += "<parameter=" + parameters[i] + ">\n" + parameters[i + 1] +
+            "\n</parameter>\n";
+  return text + "</function>\n</tool_call>";
+}
+
+} // namespace
+
+TEST_F(CallGrammarTest, RequiresCalls) {
+  const std::string call = hermes("now", "{}");
+  for (const bool isSingle : {false, true}) {
+    const auto grammar =
+        grammarOf("hermes", {.isRequired = true, .isSingle = isSingle});
+    expect(*grammar, {call}, {"", "Yes", "Yes" + call, call + "Yes"});
+    EXPECT_EQ(accepts(*grammar, idsOf(call + call)), !isSingle);
+    EXPECT_EQ(accepts(*grammar, idsOf(call + "\n" + call)), !isSingle);
+  }
+}
+
+TEST_F(CallGrammarTest, AllowsTextBesideCalls) {
+  const std::string call = xml("now", {});
+  for (const bool isSingle : {false, true}) {
+    const auto grammar = grammarOf("xml", {.isSingle = isSingle});
+    expect(*grammar,
+           {"", "Yes", call, "I look: {<tool>}\n" + call + "\nDone",
+            "a <tool_call"},
+           {call.substr(0, call.size() - 1) + "x", "a" + xml("then", {})});
+    EXPECT_EQ(accepts(*grammar, idsOf(call + "\n" + call)), !isSingle);
+    // The mark as text.
+    EXPECT_FALSE(accepts(*grammar, storiesTokenizer().encode("a <tool_call>")));
+  }
+}
+
+TEST_F(CallGrammarTest, KeepsArgumentsAsJson) {
+  expect(*grammarOf("hermes", {.isRequired = true}),
+         {hermes("look", R"({"where": "</x>東", "count": 2})"),
+          hermes("look", R"({"where":"","count":1,"kind":"b\""})"),
+          hermes("look", R"({"where": "x", "count": 1, "kind": null})"),
+          hermes("now", R"({"any": [1]})")},
+         {hermes("look", "{}"), hermes("look", R"({"where": "x"})"),
+          hermes("look", R"({"where": "x", "count": 0})"),
+          hermes("look", R"({"where": "x", "count": 1, "more": 1})"),
+          hermes("then", "{}"), hermes("now", "[]"), hermes("now", "null")});
+  expect(*grammarOf("hermes", {.isRequired = true}, tools(), {0}),
+         {hermes("look", "{}"), hermes("look", R"({"other": 0})")},
+         {hermes("look", "1")});
+}
+
+TEST_F(CallGrammarTest, KeepsArgumentsAsTags) {
+  expect(*grammarOf("xml", {.isRequired = true}),
+         {xml("look", {"where", "a\n\"b\"</x>", "count", "2"}),
+          xml("look", {"where", "", "count", "12", "kind", "b\""}),
+          xml("look",
+              {"where", "\n<parameter=x>\n", "count", "1", "kind", "null"}),
+          xml("now", {})},
+         {xml("look", {}), xml("look", {"where", "x"}),
+          xml("look", {"where", "x", "count", "0"}),
+          xml("look", {"where", "x", "count", "two"}),
+          xml("look", {"count", "1", "where", "x"}),
+          xml("look", {"where", "x", "count", "1", "kind", "c"}),
+          xml("look", {"where", "x\n</parameter>", "count", "1"}),
+          xml("now", {"x", "1"}), xml("then", {})});
+  expect(*grammarOf("xml", {.isRequired = true}, tools(), {0, 1}),
+         {xml("look", {}), xml("look", {"kind", "c", "where", "x"}),
+          xml("now", {"x", "1"})},
+         {xml("look", {"x", "1"}), xml("now", {"x y", "1"})});
+}
+
+TEST_F(CallGrammarTest, WritesTagsOfManySchemas) {
+  const auto expectValues = [](const std::string &schema,
+                               const std::vector<std::string> &accepted,
+                               const std::vector<std::string> &refused) {
+    const auto grammar =
+        grammarOf("xml", {.isRequired = true},
+                  {toolOf("f", R"({"properties": {"a": )" + schema +
+                                   R"(}, "required": ["a"], "$defs": {
+                         "word": {"type": "string", "title": "Word"},
+                         "kind": {"enum": ["x", "y"], "type": "string"}}})")});
+    for (const std::string &text : accepted)
+      EXPECT_TRUE(accepts(*grammar, idsOf(xml("f", {"a", text}))))
+          << schema << " refuses " << text;
+    for (const std::string &text : refused)
+      EXPECT_FALSE(accepts(*grammar, idsOf(xml("f", {"a", text}))))
+          << schema << " accepts " << text;
+  };
+  expectValues("{}", {"", "1", "a\nb"}, {});
+  expectValues("true", {"a"}, {});
+  expectValues(R"({"$ref": "#/$defs/word", "description": "A word"})", {"a"},
+               {});
+  expectValues(R"({"allOf": [{"$ref": "#/$defs/kind"}]})", {"x", "y"},
+               {"z", "\"x\""});
+  expectValues(R"({"type": "string", "minLength": 2, "maxLength": 3})",
+               {"ab", "東京都"}, {"", "a", "abcd"});
+  expectValues(R"({"anyOf": [{"$ref": "#/$defs/kind"}, {"type": "null"}]})",
+               {"x", "null"}, {"z", ""});
+  expectValues(R"({"anyOf": [{"type": "string", "maxLength": 2},
+                             {"type": "null"}]})",
+               {"ab", "null"}, {"abc"});
+  // The reader takes JSON of an allowed type for a value of that type.
+  expectValues(R"({"type": ["string", "integer"]})", {"a", "1"}, {});
+  expectValues(R"({"anyOf": [{"const": "auto"},
+                             {"type": "integer", "minimum": 5}]})",
+               {"auto", "7"}, {"3", "other"});
+  expectValues(R"({"enum": ["1", 1, true]})", {"1", "true"}, {"2"});
+  expectValues(R"({"type": "null"})", {"null"}, {"", "1"});
+  expectValues(R"({"type": "array", "items": {"$ref": "#/$defs/kind"}})",
+               {R"(["x", "y"])", "[]"}, {R"(["z"])", "x", "[\n]"});
+}
+
+TEST_F(CallGrammarTest, RefusesKeywordsByName) {
+  const auto property = [](const std::string &schema) {
+    return R"({"type": "object", "properties": {"a": )" + schema + "}}";
+  };
+  for (const auto &[format, parameters, error] :
+       std::vector<std::array<std::string, 3>>{
+           {"hermes", property(R"({"not": {}})"), "not"},
+           {"hermes", R"({"type": "string"})", "type must be object"},
+           {"hermes", R"({"x-guidance": {}})", "x-guidance"},
+           {"xml", property(R"({"type": "integer", "not": {}})"), "not"},
+           {"xml", property(R"({"type": "string", "pattern": "a"})"),
+            "pattern of the parameter a"},
+           {"xml", property(R"({"type": "string", "format": "date"})"),
+            "format of the parameter a"},
+           {"xml", property(R"({"type": "string", "maxLength": "a"})"),
+            "maxLength"},
+           {"xml", property(R"({"anyOf": [{"type": "string"},
+                                {"type": "integer", "minimum": 1}]})"),
+            "minimum of the parameter a"},
+           {"xml", property(R"({"oneOf": [{"type": "string"}]})"), "oneOf"},
+           {"xml", property("false"), "false of the parameter a"},
+           {"xml", property(R"({"anyOf": [{"$ref": "#/properties/a"}]})"),
+            "anyOf"},
+           {"xml", property(R"({"enum": ["</parameter>"]})"), "enum"},
+           {"xml", property(R"({"type": "array", "items": {"$ref": "#"}})"),
+            "$ref # of the parameter a"},
+           {"xml", R"({"minProperties": 1})", "minProperties"},
+           {"xml", R"({"required": ["b"]})", "required \"b\""},
+           {"xml", R"({"properties": {"a>": {}}})", "the name a>"},
+           {"xml", R"({"type": "array"})",
+            "type must be object, not \"array\""}}) {
+    const std::string found = errorOf(format, parameters);
+    EXPECT_NE(found, "no error") << parameters;
+    EXPECT_NE(found.find(error), std::string::npos)
+        << parameters << ": " << found;
+  }
+}
+
+// What a grammar allows, the reader makes a call of.
+TEST_F(CallGrammarTest, IsReadBack) {
+  for (const auto &[format, text] :
+       {std::pair{"hermes", hermes("look", R"({"where": "a\n", "count": 3})")},
+        {"xml", xml("look", {"where", "a\n", "count", "3"})}}) {
+    const auto grammar = grammarOf(format, {.isRequired = true});
+    EXPECT_TRUE(accepts(*grammar, idsOf(text)));
+    CallParser parser({findCallFormat(format), std::make_shared<Tools>(tools()),
+                       CallRules{.isRequired = true}});
+    AnswerEvents events;
+    parser.push(AnswerEventKind::Text, false, text, events);
+    parser.finish(false, events);
+    EXPECT_EQ(parser.calls(), 1);
+    EXPECT_FALSE(parser.isBroken());
+    std::string arguments;
+    for (const AnswerEvent &event : events)
+      if (event.kind == AnswerEventKind::ToolCallArguments)
+        arguments += event.text;
+    EXPECT_EQ(ordered_json::parse(arguments).dump(),
+              R"({"where":"a\n","count":3})");
+  }
+}
+
+// Hostile schemas end.
+TEST_F(CallGrammarTest, BoundsHostileSchemas) {
+  std::string many;
+  for (int i = 0; i < 5000; ++i)
+    many += "\"p" + std::to_string(i) + "\": {}, ";
+  EXPECT_NE(errorOf("hermes", R"({"properties": {)" + many + R"("z": {}}})")
+                .find("objects when at most"),
+            std::string::npos);
+  std::string chain =
+      R"({"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {)";
+  for (int i = 0; i < 1000; ++i)
+    chain += "\"d" + std::to_string(i) +
+             R"(": {"anyOf": [{"$ref": "#/$defs/d)" + std::to_string(i + 1) +
+             R"("}, {"type": "null"}]}, )";
+  chain += R"("d1000": {"type": "string"}}})";
+  EXPECT_NE(errorOf("xml", chain).find("anyOf"), std::string::npos);
+}
