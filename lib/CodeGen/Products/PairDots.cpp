@@ -54,10 +54,7 @@ static void pairDots(TileSums &sums, const Group &group) {
       const Values even = sums.codesOf(chunks, 2 * step, v);
       const Values odd = sums.codesOf(chunks, 2 * step + 1, v);
       for (size_t half : {0, 1}) {
-        // 8 bytes of two outputs, from two chunks with 4 of each.
-        Values codes;
-        for (auto [first, second] : llvm::zip_equal(even, odd))
-          codes.push_back(b.permuted("zip", 32, first, second, half != 0));
+        const Values codes = b.zipped(even, odd, half != 0);
         sums.overParts(sub, [&](int64_t part) {
           Value w = unpack.bytes(b, codes, 2 * step, part);
           for (auto [dot, pair] : llvm::zip_equal(dots[half], x))

@@ -12,6 +12,7 @@
 
 #include "Scaling.h"
 #include "Unpack.h"
+#include <bit>
 
 namespace qwen {
 
@@ -20,6 +21,13 @@ namespace qwen {
 /// float by one subtraction, which is exact and gives +0 for 0. Arm's
 /// conversion takes the slots of two.
 inline constexpr float kMagic = 12582912.0f;
+inline constexpr int32_t kMagicBits = std::bit_cast<int32_t>(kMagic);
+
+/// The float of dots that started from the bits of `magic`.
+inline Value minusMagic(ProductBuilder &b, Value dots, float magic = kMagic) {
+  const auto type = cast<VectorType>(dots.getType()).clone(b.f32);
+  return b.subF(b.bitcast(type, dots), b.zeros(type, magic));
+}
 
 /// Bytes of a chunk: 4 values of each output.
 inline constexpr int64_t kChunkBytes = kPanelOutputs * 4;

@@ -122,6 +122,27 @@ public:
                                   LLVM::LLVMPointerType::get(getContext()), i8,
                                   integer(bytes), alignment);
   }
+  /// Writes `value` to each i32 of `bytes`, in a loop that LLVM keeps: so it
+  /// takes the values from memory, where loads have slots to spare and the
+  /// copies of a register have not.
+  void fill(Value pointer, int64_t bytes, int32_t value) {
+    loop(0, bytes / 4, 1,
+         [&](Value i) { store(constant(i32, value), at(pointer, i, 4)); });
+  }
+  /// Register `index` of those at `pointer`, with inactive outputs.
+  Value loadRegister(VectorType type, Value pointer, int64_t index = 0) {
+    return LLVM::LoadOp::create(*this, type, atRegister(pointer, index), 16);
+  }
+  void storeRegister(Value value, Value pointer, int64_t index = 0) {
+    LLVM::StoreOp::create(*this, value, atRegister(pointer, index), 16);
+  }
+  Value atRegister(Value pointer, int64_t index) {
+    return index == 0 ? pointer : at(pointer, scaled(16 * index));
+  }
+  /// Element `index` of an array whose elements have `count` registers.
+  Value atRegisters(Value pointer, Value index, int64_t count) {
+    return at(pointer, index, scaled(16 * count));
+  }
   /// Keeps LLVM from moving a load past this point, which would take a register
   /// earlier and spill another. It emits no instruction.
   void keepLoadsInOrder() {
@@ -184,6 +205,14 @@ public:
   /// Arm's instruction zip, uzp or trn on two vectors with elements of `bits`:
   /// the first or the second half of the result, in the type of `a`.
   Value permuted(StringRef name, int64_t bits, Value a, Value c, bool second);
+
+  /// zip on words of each two vectors: 8 bytes of two outputs, from 4 in each.
+  Values zipped(ArrayRef<Value> a, ArrayRef<Value> c, bool second) {
+    Values result;
+    for (auto [first, other] : llvm::zip_equal(a, c))
+      result.push_back(permuted("zip", 32, first, other, second));
+    return result;
+  }
 
   /// for (i64 i = lower; i < upper; i += step). The body takes and returns the
   /// values that are carried from one iteration to the next.

@@ -18,9 +18,7 @@ TileSums::TileSums(TileLoops &loops, int64_t unroll, int64_t prefetch)
   // Dots without a correction start from here (magicStart).
   const int64_t bytes = kStartGroups * kPanelOutputs * 4;
   magicStarts = b.scratch(bytes);
-  Value magic = arith::ConstantOp::create(b, b.getF32FloatAttr(kMagic));
-  b.loop(0, bytes / 4, 1,
-         [&](Value i) { b.store(magic, b.at(magicStarts, i, 4)); });
+  b.fill(magicStarts, bytes, kMagicBits);
 }
 
 //===----------------------------------------------------------------------===//
@@ -165,11 +163,8 @@ Value TileSums::scaled(const WeightBlock &in, int64_t i, Value dot,
                                      i % loops.vectors),
                           i);
       });
-  Value isum;
-  if (startsFromMagic())
-    isum = b.subF(b.bitcast(floats(), dot), b.zeros(floats(), magic(i)));
-  else
-    isum = b.toFloat(floats(), dot);
+  Value isum = startsFromMagic() ? minusMagic(b, dot, magic(i))
+                                 : b.toFloat(floats(), dot);
   Value sum;
   if (p.scaling.takesSums())
     sum = minimumSum(i);
