@@ -166,8 +166,8 @@ private:
     Value header = p.headerOf(panel, p.blockOf(group)),
           inBlock = b.bitAnd(group, p.blockGroups - 1);
     for (int64_t i = 0; i < p.subDots * scaling.count(); ++i)
-      b.store(p.integersOf(header, i / p.subDots, inBlock, i % p.subDots,
-                           b.integer(0), 1, kPanelOutputs)[0],
+      b.store(p.scaling.integers(header, i / p.subDots, inBlock, i % p.subDots,
+                                 b.integer(0), 1, kPanelOutputs)[0],
               b.at(to, i * kLineBytes));
   }
 
@@ -363,7 +363,7 @@ private:
     if (!p.divided) {
       for (int64_t i = 0; i < blockDots; ++i)
         t = scaling.add(
-            b, b.toFloat(floats, dotOf(i)), sumOf(block, r, i),
+            b.toFloat(floats, dotOf(i)), sumOf(block, r, i),
             ArrayRef(of.scales).slice(i * scaling.count(), scaling.count()), t);
       return t;
     }
@@ -377,7 +377,7 @@ private:
         sum = sum ? b.add(sum, product) : product;
       }
     }
-    return scaling.add(b, b.toFloat(floats, isum),
+    return scaling.add(b.toFloat(floats, isum),
                        sum ? b.toFloat(floats, sum) : sum, of.scales, t);
   }
 

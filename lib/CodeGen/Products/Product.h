@@ -95,15 +95,9 @@ struct Product {
   /// The vectors of Scaling::scales() of the block with this header, for the
   /// `lanes` outputs of vector `v` behind `output`.
   Values scaleVectors(Value header, Value output, int64_t lanes, int64_t v) {
-    return scaling.scales(b, unpack->range.factor, [&](int64_t number) {
+    return scaling.scales(unpack->range.factor, [&](int64_t number) {
       return numberOf(header, number, output, lanes, v);
     });
-  }
-  /// subIntegers() of sub-block `sub` of group `inBlock` of a block.
-  Values integersOf(Value header, int64_t number, Value inBlock, int64_t sub,
-                    Value output, int64_t vectors, int64_t lanes) {
-    Value j = b.add(b.mul(inBlock, subDots), sub);
-    return subIntegers(b, format, header, number, j, output, vectors, lanes);
   }
   /// Fetches the lines of memory that store() reads and writes.
   void prefetchStore(Value output, ArrayRef<Value> tokens);
@@ -121,8 +115,8 @@ struct Product {
   const int64_t subDots = dotsOfGroup(format);
   /// Weights in floats have none.
   std::optional<Unpack> unpack;
-  const Scaling scaling{format};
   ProductBuilder b;
+  const Scaling scaling{b, format};
   /// Arguments of LinearF32Fn (whose x is `q`) or LinearQ8Fn.
   Value q, d, sums, weights, bias, residual, out, m, k, ld, panelBegin,
       panelEnd;

@@ -5,7 +5,7 @@
 using namespace qwen;
 using namespace mlir;
 
-Values Scaling::scales(ProductBuilder &b, int64_t factor,
+Values Scaling::scales(int64_t factor,
                        function_ref<Value(int64_t)> numberOf) const {
   Values numbers;
   for (int64_t i = 0; i < count(); ++i) {
@@ -20,8 +20,8 @@ Values Scaling::scales(ProductBuilder &b, int64_t factor,
   return numbers;
 }
 
-Value Scaling::add(ProductBuilder &b, Value dot, Value sum,
-                   ArrayRef<Value> scales, Value t) const {
+Value Scaling::add(Value dot, Value sum, ArrayRef<Value> scales,
+                   Value t) const {
   if (of.hasZero)
     dot = b.fma(sum, scales[1], dot);
   t = b.fma(dot, scales[0], t);
@@ -137,15 +137,15 @@ static Value integersOf(ProductBuilder &b, const ScaleInfo &scales, Value j,
   return withoutBias(b, scales, value);
 }
 
-Values qwen::subIntegers(ProductBuilder &b, WeightFormat format, Value header,
-                         int64_t number, Value j, Value output, int64_t vectors,
-                         int64_t lanes) {
-  const ScaleInfo &scales = scalesOf(format);
+Values Scaling::integers(Value header, int64_t number, Value inBlock,
+                         int64_t sub, Value output, int64_t vectors,
+                         int64_t lanes) const {
+  Value j = b.add(b.mul(inBlock, dotsOfGroup(format)), sub);
   Value rows = b.at(b.at(header, panelNumberBytes(format) +
                                      number * panelSubScaleBytes(format)),
                     output);
   auto rowsFrom = [&](int64_t first, int64_t count) {
-    return [&b, rows, first, count](Value row) {
+    return [this, rows, first, count](Value row) {
       return b.load(b.vector(count, b.i8),
                     b.at(b.at(rows, row, kPanelOutputs), b.scaled(first)));
     };
@@ -153,21 +153,21 @@ Values qwen::subIntegers(ProductBuilder &b, WeightFormat format, Value header,
   // Whole bytes have no bits to move, and the bits of few outputs move in the
   // lanes that they are loaded into.
   Values result;
-  if (scales.subBits == 8 || lanes * vectors < 8) {
+  if (of.subBits == 8 || lanes * vectors < 8) {
     for (int64_t v = 0; v < vectors; ++v)
       result.push_back(
-          integersOf(b, scales, j, lanes, false, rowsFrom(v * lanes, lanes)));
+          integersOf(b, of, j, lanes, false, rowsFrom(v * lanes, lanes)));
     return result;
   }
-  const bool isSigned = scales.subBias != 0;
+  const bool isSigned = of.subBias != 0;
   const auto rowBytes = rowsFrom(0, lanes * vectors);
   if (b.isArm() && !b.isScalable() && lanes * vectors == kPanelOutputs) {
-    Value integers = withoutBias(b, scales, movedBytes(b, j, rowBytes));
+    Value integers = withoutBias(b, of, movedBytes(b, j, rowBytes));
     for (int64_t v = 0; v < vectors; ++v)
       result.push_back(inWords(b, integers, isSigned, v));
     return result;
   }
-  Value integers = integersOf(b, scales, j, lanes * vectors, true, rowBytes);
+  Value integers = integersOf(b, of, j, lanes * vectors, true, rowBytes);
   if (vectors == 1)
     return {widened(b, integers, isSigned, 32)};
   return inTwoSteps(b, integers, isSigned, vectors);

@@ -63,8 +63,8 @@ void Strips::shareIntegers(Value header, Value inBlock, Value to) {
   for (int64_t set = 0; set < integerSets; ++set) {
     const int64_t number = set / p.subDots;
     const Values integers =
-        p.integersOf(header, number, inBlock, set % p.subDots, b.integer(0),
-                     sums.loops.vectors, sums.loops.lanes);
+        p.scaling.integers(header, number, inBlock, set % p.subDots,
+                           b.integer(0), sums.loops.vectors, sums.loops.lanes);
     for (auto [v, value] : llvm::enumerate(integers)) {
       Value stored = value;
       if (number == 0 && sums.scalesDots)

@@ -157,7 +157,7 @@ Value TileSums::correction(OfToken activationSum, int64_t i) {
 Value TileSums::scaled(const WeightBlock &in, int64_t i, Value dot,
                        function_ref<Value(int64_t)> minimumSum, Value t) {
   const Values scales =
-      p.scaling.scales(b, p.unpack->range.factor, [&](int64_t number) {
+      p.scaling.scales(p.unpack->range.factor, [&](int64_t number) {
         return forOutputs(p.numberOf(in.headers[panelOf(i)], number,
                                      tile.output, loops.lanes,
                                      i % loops.vectors),
@@ -170,7 +170,7 @@ Value TileSums::scaled(const WeightBlock &in, int64_t i, Value dot,
     sum = minimumSum(i);
   if (sum && sum.getType() != floats())
     sum = b.toFloat(floats(), sum);
-  return p.scaling.add(b, isum, sum, scales, t);
+  return p.scaling.add(isum, sum, scales, t);
 }
 
 //===----------------------------------------------------------------------===//
@@ -317,8 +317,8 @@ Values TileSums::subIntegersOf(const WeightBlock &in, size_t panel,
                                int64_t number, Value g, int64_t sub) {
   if (sharedIntegers)
     return sharedIntegers(panel, number, g, sub);
-  return p.integersOf(in.headers[panel], number, b.sub(g, in.first), sub,
-                      tile.output, loops.vectors, loops.lanes);
+  return p.scaling.integers(in.headers[panel], number, b.sub(g, in.first), sub,
+                            tile.output, loops.vectors, loops.lanes);
 }
 
 /// Start values for the dots of sub-blocks of 16 biased bytes: -bias times the

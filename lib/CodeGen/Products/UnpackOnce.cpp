@@ -134,9 +134,8 @@ private:
   void emitStrip(Value panel, Value last, int64_t unroll) {
     Value panels = b.sub(last, panel);
     Value panelSums = b.mul(stripBundles, panelRegisters);
-    Value none = b.zeros(floats());
     b.loop(0, b.mul(panels, panelSums), 1, [&](Value i) {
-      b.storeRegister(none, b.atRegisters(stripSums, i, 1));
+      b.storeRegister(b.zeros(floats()), b.atRegisters(stripSums, i, 1));
     });
     auto sumsOf = [&](Value index) {
       return b.atRegisters(stripSums, b.mul(index, panelSums), 1);
@@ -310,8 +309,13 @@ private:
     p.overBlocks(all, none, [&](const GroupSpan &span) {
       Value number = p.blockOf(b.add(begin, span.first));
       Value header = p.headerOf(panel, number);
-      unpackScales(header, b.atRegisters(scales, p.blockOf(span.first),
-                                         scaling.count() * panelRegisters));
+      Value to = b.atRegisters(scales, p.blockOf(span.first),
+                               scaling.count() * panelRegisters);
+      Value numbers = b.at(header, output, 2);
+      for (int64_t v = 0; v < vectors; ++v)
+        for (auto [i, scale] :
+             llvm::enumerate(p.scaleVectors(numbers, b.integer(0), kLanes, v)))
+          storeForSums(scale, v, to, int64_t(i) * panelRegisters);
       Value before = b.sub(begin, b.mul(number, p.blockGroups));
       p.overGroups(span, none, [&](Value g) {
         Value inBlock = b.add(before, g);
@@ -340,19 +344,9 @@ private:
                         to, first++);
   }
 
-  /// Scales of a panel's outputs.
-  void unpackScales(Value header, Value to) {
-    Value from = b.at(header, output, 2);
-    for (int64_t v = 0; v < vectors; ++v) {
-      const Values values = p.scaleVectors(from, b.integer(0), kLanes, v);
-      for (auto [i, value] : llvm::enumerate(values))
-        storeForSums(value, v, to, int64_t(i) * panelRegisters);
-    }
-  }
-
   /// Integers `number` of sub-block `sub` of group `j` of a block.
   Values integersOf(Value header, int64_t number, Value j, int64_t sub) {
-    return p.integersOf(header, number, j, sub, output, vectors, kLanes);
+    return p.scaling.integers(header, number, j, sub, output, vectors, kLanes);
   }
 
   /// The sub-minimums of group `j` of a block and the 3 behind it, as bytes of
@@ -484,8 +478,8 @@ private:
         Value w = b.bitcast(bytes(), b.loadRegister(words(), at));
         Value start = b.loadRegister(
             words(), b.at(minimumStarts, 16 * int64_t(result.size())));
-        Value sum = addByteDots(b, p.isa, start, w, high);
-        sum = b.shiftLeft(sum, kSumBits);
+        Value sum =
+            b.shiftLeft(addByteDots(b, p.isa, start, w, high), kSumBits);
         result.push_back(minusMagic(b, addByteDots(b, p.isa, sum, w, low)));
       }
     }
@@ -496,8 +490,9 @@ private:
   Values addGroup(const Tile &tile, Value g, int64_t sub,
                   const Values &before) {
     Value from = inTile(b.atRegisters(unpacked, g, 8 * vectors), tile);
-    // Registers of activations.
-    const int64_t loads = kGroup * bundleTokens / 16;
+    // Registers of activations. Each multiplies 8 values of pairs, else 4.
+    const int64_t loads = kGroup * bundleTokens / 16,
+                  steps = kGroup / 4 / bundleTokens;
     SmallVector<Values> x(tileBundles);
     SmallVector<Dot> dots;
     for (int64_t i = 0; i < tileBundles; ++i)
@@ -549,7 +544,7 @@ private:
             floats(), from, n * panelRegisters + int64_t(i) % tileRegisters));
       Value sum = sums.empty() ? Value() : sums[i];
       Value isum = p.divided ? isums[i] : minusMagic(b, isums[i]);
-      result.push_back(scaling.add(b, isum, sum, w, t[i]));
+      result.push_back(scaling.add(isum, sum, w, t[i]));
     }
     return result;
   }
@@ -578,8 +573,6 @@ private:
   /// Tokens whose sums share a register: a bundle, which has as many registers
   /// for a vector of outputs.
   const int64_t bundleTokens = p.isa.dot.tokens;
-  /// Steps of a group: an instruction multiplies 8 values of pairs, else 4.
-  const int64_t steps = kGroup / 4 / bundleTokens;
 
   /// Vectors of outputs in a panel, and registers of a bundle's sums for them;
   /// bundles of a tile, and registers of outputs for each of them.
