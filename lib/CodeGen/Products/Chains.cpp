@@ -18,14 +18,6 @@
 using namespace qwen;
 using namespace mlir;
 
-Value ProductBuilder::fmaByElement(Value w, Value four, int64_t i, Value sum) {
-  const auto type = cast<VectorType>(w.getType());
-  if (!scalable)
-    return fma(w, splat(type, vector::ExtractOp::create(*this, four, i)), sum);
-  return intrinsic(type, "llvm.aarch64.sve.fmla.lane.nxv4f32",
-                   {sum, w, four, constant(i32, i)});
-}
-
 Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
                               Type stored, Value count, int64_t columns,
                               int64_t lanes, const ReadAhead &ahead) {
@@ -68,7 +60,14 @@ Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
         for (size_t r = 0; r < rows.size(); ++r)
           for (int64_t v = 0; v < vectors; ++v) {
             Value &sum = sums[(first + r) * vectors + v];
-            sum = fmaByElement(w[i][v], factors[r], i, sum);
+            if (scalable)
+              sum = intrinsic(type, "llvm.aarch64.sve.fmla.lane.nxv4f32",
+                              {sum, w[i][v], factors[r], constant(i32, i)});
+            else
+              sum = fma(
+                  w[i][v],
+                  splat(type, vector::ExtractOp::create(*this, factors[r], i)),
+                  sum);
           }
     }
     return sums;

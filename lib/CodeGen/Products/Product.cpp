@@ -63,15 +63,6 @@ void Product::overBlocks(const GroupSpan &span, Values &carried,
   });
 }
 
-void Product::prefetchStore(Value output, ArrayRef<Value> tokens) {
-  Value added = b.choose(
-      b.isNull(residual), [&] { return Values{out}; },
-      [&] { return Values{residual}; })[0];
-  for (Value matrix : {out, added})
-    for (Value token : tokens)
-      b.prefetch(outputAt(matrix, token, output));
-}
-
 void Product::store(Value output, ArrayRef<Value> tokens, Values tile,
                     int64_t lanes) {
   const size_t vectors = tile.size() / tokens.size();
@@ -82,13 +73,15 @@ void Product::store(Value output, ArrayRef<Value> tokens, Values tile,
     return b.at(first, b.scaled(int64_t(i % vectors) * lanes * 4));
   };
   for (Value matrix : {bias, residual})
-    tile = b.unlessNull(matrix, tile, [&] {
-      Values added;
-      for (auto [i, sum] : llvm::enumerate(tile))
-        added.push_back(
-            b.addF(sum, b.loadFloats(lanes, b.f32, placeOf(i, matrix))));
-      return added;
-    });
+    tile = b.choose(
+        b.isNull(matrix), [&] { return tile; },
+        [&] {
+          Values added;
+          for (auto [i, sum] : llvm::enumerate(tile))
+            added.push_back(
+                b.addF(sum, b.loadFloats(lanes, b.f32, placeOf(i, matrix))));
+          return added;
+        });
   for (auto [i, sum] : llvm::enumerate(tile))
     b.store(sum, placeOf(i, out));
 }
@@ -148,6 +141,20 @@ void TileLoops::overVectors(ArrayRef<Value> numbers, PanelsBody body) {
     return body(panels, b.integer(0));
   b.loop(0, kPanelOutputs, vectors * lanes,
          [&](Value output) { body(panels, output); });
+}
+
+void TileLoops::prefetchStore(ArrayRef<Panel> panels, Value output,
+                              ArrayRef<Value> tokens) {
+  ProductBuilder &b = p.b;
+  for (const Panel &panel : panels) {
+    Value place = outputOf(panel, output);
+    Value added = b.choose(
+        b.isNull(p.residual), [&] { return Values{p.out}; },
+        [&] { return Values{p.residual}; })[0];
+    for (Value matrix : {p.out, added})
+      for (Value token : tokens)
+        b.prefetch(p.outputAt(matrix, token, place));
+  }
 }
 
 void TileLoops::store(ArrayRef<Panel> panels, Value output,

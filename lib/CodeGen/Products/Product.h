@@ -99,8 +99,6 @@ struct Product {
       return numberOf(header, number, output, lanes, v);
     });
   }
-  /// Fetches the lines of memory that store() reads and writes.
-  void prefetchStore(Value output, ArrayRef<Value> tokens);
   /// Adds bias and residual, one addition each, to a tile of sums, token by
   /// token in vectors of `lanes`, and stores it at the outputs from `output`.
   void store(Value output, ArrayRef<Value> tokens, Values tile, int64_t lanes);
@@ -159,12 +157,10 @@ struct TileLoops {
       result.push_back(p.b.add(first, t));
     return result;
   }
-  /// Product's functions of these names for a tile.
+  /// Product::store() for a tile, and what fetches the lines of memory that it
+  /// reads and writes.
   void prefetchStore(ArrayRef<Panel> panels, Value output,
-                     ArrayRef<Value> tokens) {
-    for (const Panel &panel : panels)
-      p.prefetchStore(outputOf(panel, output), tokens);
-  }
+                     ArrayRef<Value> tokens);
   void store(ArrayRef<Panel> panels, Value output, ArrayRef<Value> tokens,
              ArrayRef<Value> sums);
 

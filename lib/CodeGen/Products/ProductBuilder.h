@@ -238,11 +238,6 @@ public:
   /// condition ? then() : otherwise().
   Values choose(Value condition, function_ref<Values()> then,
                 function_ref<Values()> otherwise);
-  /// pointer ? other() : values.
-  Values unlessNull(Value pointer, ValueRange values,
-                    function_ref<Values()> other) {
-    return choose(isNull(pointer), [&] { return Values(values); }, other);
-  }
   /// For outputs [0, count) in scalable vectors: calls `body` with the first
   /// output of a tile and its number of vectors, which is each of `vectors` (in
   /// descending order) as long as they are full and at last 1, where outputs
@@ -294,8 +289,6 @@ private:
                          "i1.i64",
                      {integer(0), mul(active, lanes / 4)});
   }
-  /// fma(w, element i of each 128 bits of four, sum).
-  Value fmaByElement(Value w, Value four, int64_t i, Value sum);
 
   mlir::func::FuncOp function;
   const Arch arch;

@@ -203,13 +203,12 @@ Value TileSums::floatSum(OfToken activationSum, int64_t i) {
 }
 
 namespace {
-/// A sum of type `type` for each of `count` accumulators: in the first of the
+/// A sum of type `type` for each accumulator of a tile: in the first of the
 /// values that loops carry, or in TileSums::heldSums.
 struct Sums {
-  Sums(TileSums &of, VectorType type, Value start, size_t count)
-      : of(of), type(type), count(count),
-        carried(of.heldSums ? 0 : count, start) {
-    for (size_t i = 0; of.heldSums && i < count; ++i)
+  Sums(TileSums &of, VectorType type, Value start)
+      : of(of), type(type), carried(of.heldSums ? 0 : of.tile.size, start) {
+    for (size_t i = 0; of.heldSums && i < of.tile.size; ++i)
       set(int64_t(i), start);
   }
   Value placeOf(int64_t i) const {
@@ -226,14 +225,13 @@ struct Sums {
   }
   Values all() const {
     Values sums;
-    for (size_t i = 0; i < count; ++i)
+    for (size_t i = 0; i < of.tile.size; ++i)
       sums.push_back(get(int64_t(i)));
     return sums;
   }
 
   TileSums &of;
   const VectorType type;
-  const size_t count;
   Values carried;
 };
 } // namespace
@@ -242,7 +240,7 @@ struct Sums {
 /// own scales. t starts from -0, with which the first fma is the rounded
 /// product that docs/numerics.md asks for.
 Values TileSums::narrowSums(const GroupSpan &span) {
-  Sums t(*this, floats(), b.zeros(floats(), -0.0f), tile.size);
+  Sums t(*this, floats(), b.zeros(floats(), -0.0f));
   p.overGroups(span, t.carried, [&](Value g) {
     const WeightBlock in = blockOf(g, g, 0);
     Values q, sums(tile.tokens.size());
@@ -280,7 +278,7 @@ Values TileSums::addWide(Value number, const GroupSpan &span,
       p.isa.arch == Arch::X86_64 && weightBlock(p.format) == kActivationBlock;
   // The sums of activations are carried behind those of accumulators.
   Value zero = b.constant(integers(), 0);
-  Sums dots(*this, integers(), zero, tile.size);
+  Sums dots(*this, integers(), zero);
   Values &carried = dots.carried;
   if (hasMagicStarts())
     for (size_t i = 0; i < tile.size; ++i)
@@ -322,9 +320,10 @@ Values TileSums::subIntegersOf(const WeightBlock &in, size_t panel,
 }
 
 /// Start values for the dots of sub-blocks of 16 biased bytes: -bias times the
-/// sum of each sub-block's activations, repeated in four lanes, for as many
-/// activations from `q` on as a vector of `isa` has bytes.
-Value TileSums::subStartsOf(const IsaInfo &isa, Value q) {
+/// sum of each sub-block's activations, repeated in four lanes, for the group
+/// of activations at `q`: as many as a vector of AVX-VNNI has bytes.
+Value TileSums::subStartsOf(Value q) {
+  const IsaInfo &isa = isaInfo(KernelIsa::AVXVNNI);
   const int64_t bias = p.unpack->range.bias;
   const VectorType bytes = b.vector(4 * isa.lanes, b.i8);
   Dot dot(b, isa, {1, 0, bias, bias}, nullptr);
@@ -380,7 +379,7 @@ WeightBlock TileSums::subBlocks(Value block) {
 /// integers: products of these with dots are added as integers.
 Values TileSums::subBlockSums(Value block, const GroupSpan &span) {
   const WeightBlock in = subBlocks(block);
-  Sums products(*this, integers(), b.constant(integers(), 0), tile.size);
+  Sums products(*this, integers(), b.constant(integers(), 0));
   p.overGroups(span, products.carried, [&](Value g) {
     Value place = b.sub(g, in.first);
     Values q;
@@ -388,7 +387,7 @@ Values TileSums::subBlockSums(Value block, const GroupSpan &span) {
       q.push_back(b.at(token.q, g, kGroup));
     if (subStarts)
       for (auto [t, from] : llvm::enumerate(q))
-        b.store(subStartsOf(isaInfo(KernelIsa::AVXVNNI), from),
+        b.store(subStartsOf(from),
                 b.at(subStarts, int64_t(t) * kActivationBlock));
     auto sumOf = [&](size_t t) { return activationSum(tile.tokens[t], g); };
     // The integers of a panel and sub-block, which all tokens share.

@@ -179,7 +179,7 @@ private:
   Values subMinimums(const WeightBlock &in, const GroupSpan &span);
   Values subIntegersOf(const WeightBlock &in, size_t panel, int64_t number,
                        Value g, int64_t sub);
-  Value subStartsOf(const IsaInfo &isa, Value q);
+  Value subStartsOf(Value q);
   Value subStart(OfToken activationSum, int64_t i, int64_t sub);
 
   const bool pairs = p.isa.dot.tokens == 2;
