@@ -479,8 +479,8 @@ private:
         Value start = b.loadRegister(
             words(), b.at(minimumStarts, 16 * int64_t(result.size())));
         Value sum =
-            b.shiftLeft(addByteDots(b, p.isa, start, w, high), kSumBits);
-        result.push_back(minusMagic(b, addByteDots(b, p.isa, sum, w, low)));
+            b.shiftLeft(Dot::addBytes(b, p.isa, start, w, high), kSumBits);
+        result.push_back(minusMagic(b, Dot::addBytes(b, p.isa, sum, w, low)));
       }
     }
     return result;
