@@ -133,8 +133,7 @@ private:
       Value index = b.sub(number, firstHeader);
       Value header = p.headerOf(
           panel, p.divided ? p.blockOf(b.mul(number, kBlockGroups)) : number);
-      const Values scales =
-          p.scaleVectors(header, b.integer(0), kPanelOutputs, 0);
+      const Values scales = p.scaleVectors(header, kPanelOutputs, 0);
       Value to = b.at(arrangedScales, index, scaleBytes);
       for (auto [i, scale] : llvm::enumerate(scales))
         b.store(scale, b.at(to, int64_t(i) * kLineBytes));
@@ -166,8 +165,8 @@ private:
     Value header = p.headerOf(panel, p.blockOf(group)),
           inBlock = b.bitAnd(group, p.blockGroups - 1);
     for (int64_t i = 0; i < p.subDots * scaling.count(); ++i)
-      b.store(p.scaling.integers(header, i / p.subDots, inBlock, i % p.subDots,
-                                 b.integer(0), 1, kPanelOutputs)[0],
+      b.store(scaling.integers(header, i / p.subDots, inBlock, i % p.subDots,
+                               b.integer(0), 1, kPanelOutputs)[0],
               b.at(to, i * kLineBytes));
   }
 
@@ -205,14 +204,6 @@ private:
     });
   }
 
-  /// The scales of 16 tokens in the blocks [first, last), four of each token.
-  void arrangeFactors(Value token, Value first, Value last) {
-    forElements(p.d, blocks, b.vector(arrangedBlocks, b.f32), token, first,
-                last, [&](Value r, Value scales) {
-                  b.store(scales, b.at(factors, r, factorBytes));
-                });
-  }
-
   /// The sums of 16 tokens' activations in the groups [first, last) as f32, one
   /// for each dot, or as i32 if they are multiplied with integers; zeros for
   /// groups that the last block lacks.
@@ -248,7 +239,10 @@ private:
     firstGroup = first;
     firstBlock = blocksOf(first);
     Value end = blocksOf(last);
-    arrangeFactors(token, firstBlock, end);
+    forElements(p.d, blocks, b.vector(arrangedBlocks, b.f32), token, firstBlock,
+                end, [&](Value r, Value scales) {
+                  b.store(scales, b.at(factors, r, factorBytes));
+                });
     if (scaling.takesSums())
       arrangeSums(token, first, last);
     Values acc;
@@ -278,16 +272,16 @@ private:
     Factors of;
     if (done) {
       Value index = b.sub(done, firstBlock);
-      auto load = [&](Value base, int64_t size, VectorType type,
-                      Values &lines) {
+      auto load = [&](Value base, int64_t size, VectorType type) {
+        Values lines;
         for (int64_t i = 0; i < size; i += kLineBytes)
           lines.push_back(
               b.load(type, b.at(base, b.add(b.mul(index, size), i))));
+        return lines;
       };
-      load(arrangedScales, p.divided ? scaleBytes : blockDots * scaleBytes,
-           floats, of.scales);
-      load(arrangedIntegers, kBlockGroups * integerBytes, integers,
-           of.integers);
+      of = {load(arrangedScales,
+                 p.divided ? scaleBytes : blockDots * scaleBytes, floats),
+            load(arrangedIntegers, kBlockGroups * integerBytes, integers)};
     }
     for (int64_t turn = 0; turn < turns; ++turn) {
       if (next)

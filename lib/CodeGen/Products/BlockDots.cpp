@@ -145,7 +145,7 @@ private:
             x = b.bitXor(x, signs[0]);
           for (size_t panel = 0; panel < w.size(); ++panel) {
             Value &sum = dots[panel * tokens + t], weights = w[panel];
-            Dot dot = sums.dotFrom(sum);
+            Dot dot = p.dotFrom(sum);
             dot.step(isSigned ? x : weights, isSigned ? weights : x, step % 4);
             sum = dot.finish();
           }

@@ -13,7 +13,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Product.h"
-#include <array>
 
 using namespace qwen;
 using namespace mlir;
@@ -47,7 +46,7 @@ Values ProductBuilder::chains(ArrayRef<Value> x, Value weights, Value stride,
   // splat takes a slot of its own. Four steps of four rows at a time fit in the
   // eight registers that such a factor may be in with SVE.
   auto addFourSteps = [&](Value step, ValueRange before) {
-    std::array<Values, 4> w;
+    Values w[4];
     for (int64_t i = 0; i < 4; ++i)
       w[i] = loadLine(add(step, i));
     Values sums(before);
@@ -94,11 +93,8 @@ void qwen::emitOrder(const KernelInfo &kernel, const ChainsSchedule &schedule,
         Values x;
         for (Value token : tokens)
           x.push_back(b.at(p.q, b.mul(token, p.k), 4));
-        Values sums;
-        for (const Panel &panel : panels)
-          sums.append(b.chains(x, b.at(panel.weights, output, bytes),
-                               b.integer(kPanelOutputs * bytes), stored, p.k,
-                               loops.vectors * loops.lanes, loops.lanes));
-        return sums;
+        return b.chains(x, b.at(panels.front().weights, output, bytes),
+                        b.integer(kPanelOutputs * bytes), stored, p.k,
+                        loops.vectors * loops.lanes, loops.lanes);
       });
 }

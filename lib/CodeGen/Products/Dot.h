@@ -36,8 +36,8 @@ public:
   /// 1.
   Dot(ProductBuilder &b, const IsaInfo &isa, const ByteRange &weights,
       Value start, Value factor = nullptr)
-      : b(b), kind(isa.dot.kind), type(b.vector(isa.lanes, b.i32)),
-        weights(weights), factor(factor) {
+      : b(b), isa(isa), type(b.vector(isa.lanes, b.i32)), weights(weights),
+        factor(factor) {
     // An accumulator begins with `start`, so that this addition is free.
     if (kind == DotKind::Smull)
       rest = start;
@@ -62,10 +62,10 @@ public:
     case DotKind::Sdot:
       // sdot takes one of a register's four words as an operand.
       state[0] = mlir::arm_neon::SdotOp::create(b, type, state[0], w,
-                                                splatWord(b, x, word));
+                                                splatWord(x, word));
       return;
     case DotKind::SdotLane:
-      state[0] = inScalable(b, type, "llvm.aarch64.sve.sdot.lane.nxv4i32",
+      state[0] = inScalable("llvm.aarch64.sve.sdot.lane.nxv4i32",
                             {state[0], w, x}, b.constant(b.i32, word));
       return;
     case DotKind::Smmla:
@@ -87,7 +87,7 @@ public:
                                       "llvm.x86.avx2.pmadd.ub.sw", {w, x})},
                          2);
     case DotKind::Smull:
-      x = splatWord(b, x, word);
+      x = splatWord(x, word);
       return addProducts({product(w, x, 0), product(w, x, 8)}, 1);
     case DotKind::NoDot:
     case DotKind::TileDot:
@@ -118,35 +118,25 @@ public:
     return rest ? b.add(state[0], rest) : state[0];
   }
 
-  /// sum + the products of the 4 bytes of each lane of `w` and `x`, which are
-  /// signed, where the instruction set has smmla.
-  static Value addBytes(ProductBuilder &b, const IsaInfo &isa, Value sum,
-                        Value w, Value x) {
-    const auto type = cast<VectorType>(sum.getType());
-    if (!isa.isScalable)
-      return mlir::arm_neon::SdotOp::create(b, type, sum, w, x);
-    return inScalable(b, type, "llvm.aarch64.sve.sdot.nxv4i32", {sum, w, x});
+  /// Adds the products of the 4 signed bytes of each lane of `w` and `x`, where
+  /// the instruction set has smmla.
+  Value addBytes(Value w, Value x) {
+    if (isa.isScalable)
+      return inScalable("llvm.aarch64.sve.sdot.nxv4i32", {state[0], w, x});
+    return mlir::arm_neon::SdotOp::create(b, type, state[0], w, x);
   }
 
 private:
-  /// Element by element; nothing is zero.
-  static Values sum(ProductBuilder &b, const Values &old, Values values) {
-    if (!old.empty())
-      for (auto [value, before] : llvm::zip_equal(values, old))
-        value = b.add(before, value);
-    return values;
-  }
-
   /// Word `word` of 16 activations in all words.
-  static Value splatWord(ProductBuilder &b, Value x, int64_t word) {
+  Value splatWord(Value x, int64_t word) {
     const VectorType words = b.vector(4, b.i32);
     Value one = mlir::vector::ExtractOp::create(b, b.bitcast(words, x), word);
     return b.bitcast(cast<VectorType>(x.getType()), b.splat(words, one));
   }
 
-  /// An instruction of SVE on 128 bits or more, and its result in `type`.
-  static Value inScalable(ProductBuilder &b, VectorType type, StringRef name,
-                          ArrayRef<Value> vectors, ValueRange others = {}) {
+  /// An instruction of SVE on 128 bits or more.
+  Value inScalable(StringRef name, ArrayRef<Value> vectors,
+                   ValueRange others = {}) {
     Values operands;
     for (Value vector : vectors)
       operands.push_back(b.inScalable(vector));
@@ -163,11 +153,20 @@ private:
   }
 
   /// Adds the products of a step, of which a sum of 16 bits takes `each`.
-  void addProducts(Values products, int64_t each) {
-    pairs = sum(b, pairs, std::move(products));
+  void addProducts(ArrayRef<Value> products, int64_t each) {
+    addTo(pairs, products);
     ++steps;
     if (!fits(each * kGroup / 4) && !fits(each * (steps + 1)))
       widenPairs();
+  }
+
+  /// Element by element; no sums are zeros.
+  void addTo(Values &sums, ArrayRef<Value> values) {
+    if (sums.empty())
+      sums.append(values.begin(), values.end());
+    else
+      for (auto [sum, value] : llvm::zip_equal(sums, values))
+        sum = b.add(sum, value);
   }
 
   /// 16-bit products of 8 of 16 bytes.
@@ -194,13 +193,14 @@ private:
   void widenPairs() {
     for (Value &value : pairs)
       value = widen(value);
-    state = sum(b, state, std::move(pairs));
+    addTo(state, pairs);
     pairs.clear();
     steps = 0;
   }
 
   ProductBuilder &b;
-  const DotKind kind;
+  const IsaInfo &isa;
+  const DotKind kind = isa.dot.kind;
   const VectorType type;
   const ByteRange weights;
   /// The start value that finish() adds, where no instruction adds to it; else

@@ -32,7 +32,7 @@ static void addPanels(TileSums &sums, const Group &group, bool inTurn,
     from.push_back(b.at(sums.chunksOf(group, first + p), sums.tile.output, 4));
     again.push_back(unpack.loadsTwice(b) ? b.opaque(from[p]) : from[p]);
     for (int64_t i = 0; i < size; ++i)
-      dots.push_back(sums.dotFrom(
+      dots.push_back(sums.p.dotFrom(
           starts[((first + p) * size + i) * sums.p.subDots + sub]));
   }
   auto addChunk = [&](int64_t chunk, int64_t v) {

@@ -70,7 +70,7 @@ static void heldDots(TileSums &sums, const Group &group) {
   for (int64_t sub = 0; sub < sums.p.subDots; ++sub) {
     SmallVector<Dot> dots;
     while (dots.size() < sums.tile.size)
-      dots.push_back(sums.dotFrom(nullptr));
+      dots.push_back(sums.p.dotFrom(nullptr));
     for (int64_t chunk = 0; chunk < sums.p.unpack->chunks(); ++chunk)
       addChunk(sums, panels, chunk, sub, group.q, dots);
     b.keepLoadsInOrder();

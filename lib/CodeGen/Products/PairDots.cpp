@@ -49,7 +49,7 @@ static void pairDots(TileSums &sums, const Group &group) {
     for (size_t half : {0, 1})
       for (size_t pair = 0; pair < x.size(); ++pair)
         dots[half].push_back(
-            sums.dotFrom(starts[index(half, pair) * sums.p.subDots + sub]));
+            sums.p.dotFrom(starts[index(half, pair) * sums.p.subDots + sub]));
     for (int64_t step = 0; step < steps; ++step) {
       const Values even = sums.codesOf(chunks, 2 * step, v);
       const Values odd = sums.codesOf(chunks, 2 * step + 1, v);

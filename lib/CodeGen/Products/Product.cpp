@@ -87,25 +87,24 @@ void Product::store(Value output, ArrayRef<Value> tokens, Values tile,
 }
 
 void TileLoops::overPanels(PanelsBody body) {
+  auto overAll = [&] {
+    stride = p.panelStride();
+    nextPanel = p.b.mul(stride, abreast);
+    Value first = p.panelBegin;
+    // Fewer panels than streams: the rest has fewer streams.
+    for (int64_t count = streams; count > 1; count /= 2)
+      first = overTogether(first, count, /*neighbours=*/false, body);
+    if (abreast > 1)
+      first = overTogether(first, abreast, /*neighbours=*/true, body);
+    p.b.loop(first, p.panelEnd, 1,
+             [&](Value panel) { overVectors(panel, body); });
+  };
   // Several tokens share loads and unpacking, so that these matter less.
   if (p.b.isScalable() && p.unpack && p.kernel.m == 1)
-    p.b.byLength([&] { overAll(body); }, [&] { overAll(body); });
+    p.b.byLength(overAll, overAll);
   else
-    overAll(body);
+    overAll();
   p.b.finish();
-}
-
-void TileLoops::overAll(PanelsBody body) {
-  stride = p.panelStride();
-  nextPanel = p.b.mul(stride, abreast);
-  Value first = p.panelBegin;
-  // Fewer panels than streams: the rest has fewer streams.
-  for (int64_t count = streams; count > 1; count /= 2)
-    first = overTogether(first, count, /*neighbours=*/false, body);
-  if (abreast > 1)
-    first = overTogether(first, abreast, /*neighbours=*/true, body);
-  p.b.loop(first, p.panelEnd, 1,
-           [&](Value panel) { overVectors(panel, body); });
 }
 
 /// The panels from `first` on, `count` together: neighbours, or one of each of

@@ -10,8 +10,8 @@
 #ifndef QWEN_LIB_CODEGEN_PRODUCTS_PRODUCT_H
 #define QWEN_LIB_CODEGEN_PRODUCTS_PRODUCT_H
 
+#include "Dot.h"
 #include "Scaling.h"
-#include "Unpack.h"
 #include <bit>
 
 namespace qwen {
@@ -93,12 +93,14 @@ struct Product {
     return b.at(matrix, b.add(b.mul(b.mul(token, ld), 4), b.mul(output, 4)));
   }
   /// The vectors of Scaling::scales() of the block with this header, for the
-  /// `lanes` outputs of vector `v` behind `output`.
-  Values scaleVectors(Value header, Value output, int64_t lanes, int64_t v) {
+  /// `lanes` outputs of vector `v`.
+  Values scaleVectors(Value header, int64_t lanes, int64_t v) {
     return scaling.scales(unpack->range.factor, [&](int64_t number) {
-      return numberOf(header, number, output, lanes, v);
+      return numberOf(header, number, b.integer(0), lanes, v);
     });
   }
+  /// A dot that starts from `start`.
+  Dot dotFrom(Value start) { return Dot(b, isa, unpack->range, start); }
   /// Adds bias and residual, one addition each, to a tile of sums, token by
   /// token in vectors of `lanes`, and stores it at the outputs from `output`.
   void store(Value output, ArrayRef<Value> tokens, Values tile, int64_t lanes);
@@ -180,7 +182,6 @@ private:
   Value outputOf(const Panel &panel, Value output) {
     return p.b.add(p.b.mul(panel.number, kPanelOutputs), output);
   }
-  void overAll(PanelsBody body);
   Value overTogether(Value first, int64_t count, bool neighbours,
                      PanelsBody body);
   void overVectors(ArrayRef<Value> numbers, PanelsBody body);

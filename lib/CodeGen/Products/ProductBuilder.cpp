@@ -102,49 +102,6 @@ Value ProductBuilder::constant(Type type, int64_t value) {
     attribute = DenseElementsAttr::get(vectorType, Attribute(attribute));
   return arith::ConstantOp::create(*this, attribute);
 }
-Value ProductBuilder::loadFloats(int64_t lanes, Type stored, Value pointer) {
-  const VectorType floats = vector(lanes, f32);
-  if (stored.isBF16()) {
-    // As integers: any conversion of the instruction set's rounds or quiets in
-    // its own way, a shift does not.
-    Value bits = arith::ExtUIOp::create(*this, vector(lanes, i32),
-                                        load(vector(lanes, i16), pointer));
-    return bitcast(floats, shiftLeft(bits, 16));
-  }
-  Value value = load(vector(lanes, stored), pointer);
-  if (stored.isF32())
-    return value;
-  return arith::ExtFOp::create(*this, floats, value);
-}
-Value ProductBuilder::lookUp(ArrayRef<int8_t> table, Value indices) {
-  const auto type = cast<VectorType>(indices.getType());
-  // Instructions of x86 look up within each 128 bits.
-  SmallVector<int8_t> bytes;
-  while (int64_t(bytes.size()) < type.getDimSize(0))
-    bytes.append(table.begin(), table.end());
-  Value tables = arith::ConstantOp::create(
-      *this, DenseElementsAttr::get(
-                 VectorType::get(type.getShape(), type.getElementType()),
-                 ArrayRef<int8_t>(bytes)));
-  if (arch == Arch::X86_64)
-    return intrinsic(type,
-                     bytes.size() == 64 ? "llvm.x86.avx512.pshuf.b.512"
-                                        : "llvm.x86.avx2.pshuf.b",
-                     {tables, indices});
-  if (!scalable)
-    return intrinsic(type, "llvm.aarch64.neon.tbl1.v16i8", {tables, indices});
-  return intrinsic(type, "llvm.aarch64.sve.tbl.nxv16i8",
-                   {inScalable(tables), indices});
-}
-
-Value ProductBuilder::inScalable(Value vector) {
-  const auto type = cast<VectorType>(vector.getType());
-  if (type.isScalable())
-    return vector;
-  Value rest = LLVM::PoisonOp::create(
-      *this, VectorType::get(type.getShape(), type.getElementType(), {true}));
-  return vector::ScalableInsertOp::create(*this, vector, rest, 0);
-}
 
 Values ProductBuilder::loop(Int lower, Int upper, Int step, ValueRange carried,
                             LoopBody body) {
@@ -171,16 +128,6 @@ Values ProductBuilder::choose(Value condition,
   return Values(op.getResults());
 }
 
-void ProductBuilder::byLength(llvm::function_ref<void()> fixed,
-                              llvm::function_ref<void()> longer) {
-  auto withFixedVectors = [&] {
-    scalable = false;
-    fixed();
-    scalable = true;
-  };
-  branch(isEqual(scaled(1), 1), withFixedVectors, longer);
-}
-
 void ProductBuilder::forEachVector(
     Value count, ArrayRef<int64_t> vectors,
     llvm::function_ref<void(Value, int64_t)> body) {
@@ -200,54 +147,4 @@ void ProductBuilder::forEachVector(
     done = end;
   }
   tiles(done, count, 1, false);
-}
-
-Value ProductBuilder::shiftedInto(Value into, Value value, int64_t bits,
-                                  bool left) {
-  if (!scalable)
-    return intrinsic(into.getType(),
-                     left ? "llvm.aarch64.neon.vsli.v16i8"
-                          : "llvm.aarch64.neon.vsri.v16i8",
-                     {into, value, constant(i32, bits)});
-  const int64_t low = (1 << bits) - 1, kept = left ? low : low << (8 - bits);
-  Value shifted = left ? shiftLeft(value, bits) : shiftRight(value, bits);
-  return bitOr(bitAnd(into, int8_t(kept)), shifted);
-}
-
-Value ProductBuilder::permuted(StringRef name, int64_t bits, Value a, Value c,
-                               bool second) {
-  const int64_t count = 128 / bits;
-  const VectorType type = vector(count, getIntegerType(unsigned(bits)));
-  Value x = vector::BitCastOp::create(*this, type, a);
-  Value y = vector::BitCastOp::create(*this, type, c);
-  Value result;
-  if (scalable) {
-    const std::string full =
-        ("llvm.aarch64.sve." + name + (second ? "2" : "1") + ".nxv" +
-         Twine(count) + "i" + Twine(bits))
-            .str();
-    result = intrinsic(type, full, {x, y});
-  } else {
-    // The three do the same with two elements, and only zip is asked for with
-    // four.
-    const int64_t from = second ? count / 2 : 0;
-    SmallVector<int64_t> order;
-    for (int64_t i = from; i < from + count / 2; ++i)
-      order.append({i, i + count});
-    result = shuffle(x, y, order);
-  }
-  return vector::BitCastOp::create(*this, cast<VectorType>(a.getType()),
-                                   result);
-}
-
-Value ProductBuilder::loadQuad(Type element, Value pointer) {
-  const unsigned bits = element.getIntOrFloatBitWidth();
-  const VectorType type = vector(128 / bits, element);
-  if (!scalable)
-    return load(type, pointer);
-  Value all = constant(vector(128 / bits, getI1Type()), 1);
-  const std::string name = "llvm.aarch64.sve.ld1rq.nxv" +
-                           std::to_string(128 / bits) +
-                           (element.isF32() ? "f" : "i") + std::to_string(bits);
-  return intrinsic(type, name, {all, pointer});
 }

@@ -165,7 +165,14 @@ public:
   /// Emits code for vectors of 128 bits, with NEON's loads, which have longer
   /// offsets and come in pairs, and code for longer scalable vectors. The
   /// kernel chooses when it runs.
-  void byLength(function_ref<void()> fixed, function_ref<void()> longer);
+  void byLength(function_ref<void()> fixed, function_ref<void()> longer) {
+    auto withFixedVectors = [&] {
+      scalable = false;
+      fixed();
+      scalable = true;
+    };
+    branch(isEqual(scaled(1), 1), withFixedVectors, longer);
+  }
 
   /// Vectors. With scalable ones, `lanes` are those of each 128 bits of a
   /// register of f32.
@@ -185,26 +192,105 @@ public:
         *this, mlir::DenseElementsAttr::get(type, llvm::APFloat(value)));
   }
   /// `lanes` values of type f32, or of f16 or bf16 widened, which is exact.
-  Value loadFloats(int64_t lanes, Type stored, Value pointer);
+  Value loadFloats(int64_t lanes, Type stored, Value pointer) {
+    const VectorType floats = vector(lanes, f32);
+    if (stored.isBF16()) {
+      // As integers: any conversion of the instruction set's rounds or quiets
+      // in its own way, a shift does not.
+      Value bits = arith::ExtUIOp::create(*this, vector(lanes, i32),
+                                          load(vector(lanes, i16), pointer));
+      return bitcast(floats, shiftLeft(bits, 16));
+    }
+    Value value = load(vector(lanes, stored), pointer);
+    if (stored.isF32())
+      return value;
+    return arith::ExtFOp::create(*this, floats, value);
+  }
   /// 128 bits of elements, in each 128 bits of a vector.
-  Value loadQuad(Type element, Value pointer);
+  Value loadQuad(Type element, Value pointer) {
+    const unsigned bits = element.getIntOrFloatBitWidth();
+    const VectorType type = vector(128 / bits, element);
+    if (!scalable)
+      return load(type, pointer);
+    Value all = constant(vector(128 / bits, getI1Type()), 1);
+    const std::string name =
+        "llvm.aarch64.sve.ld1rq.nxv" + std::to_string(128 / bits) +
+        (element.isF32() ? "f" : "i") + std::to_string(bits);
+    return intrinsic(type, name, {all, pointer});
+  }
   Value intrinsic(Type result, StringRef name, ValueRange arguments) {
     return LLVM::CallIntrinsicOp::create(*this, result, getStringAttr(name),
                                          arguments)
         .getResult(0);
   }
   /// table[i] for each byte i of `indices`, which are 0 to 15.
-  Value lookUp(ArrayRef<int8_t> table, Value indices);
+  Value lookUp(ArrayRef<int8_t> table, Value indices) {
+    const auto type = cast<VectorType>(indices.getType());
+    // Instructions of x86 look up within each 128 bits.
+    SmallVector<int8_t> bytes;
+    while (int64_t(bytes.size()) < type.getDimSize(0))
+      bytes.append(table.begin(), table.end());
+    Value tables = arith::ConstantOp::create(
+        *this, mlir::DenseElementsAttr::get(
+                   VectorType::get(type.getShape(), type.getElementType()),
+                   ArrayRef<int8_t>(bytes)));
+    if (arch == Arch::X86_64)
+      return intrinsic(type,
+                       bytes.size() == 64 ? "llvm.x86.avx512.pshuf.b.512"
+                                          : "llvm.x86.avx2.pshuf.b",
+                       {tables, indices});
+    if (!scalable)
+      return intrinsic(type, "llvm.aarch64.neon.tbl1.v16i8", {tables, indices});
+    return intrinsic(type, "llvm.aarch64.sve.tbl.nxv16i8",
+                     {inScalable(tables), indices});
+  }
   /// A vector of 128 bits as the first bits of a scalable one, in the same
   /// register.
-  Value inScalable(Value vector);
+  Value inScalable(Value vector) {
+    const auto type = cast<VectorType>(vector.getType());
+    if (type.isScalable())
+      return vector;
+    Value rest = LLVM::PoisonOp::create(
+        *this, VectorType::get(type.getShape(), type.getElementType(), {true}));
+    return mlir::vector::ScalableInsertOp::create(*this, vector, rest, 0);
+  }
   /// Arm's instructions sli and sri on bytes: `into`, where its bits but the
   /// `bits` lowest are those of `value << bits`; or its bits but the `bits`
   /// highest, if `left` is false, those of `value >> bits`.
-  Value shiftedInto(Value into, Value value, int64_t bits, bool left);
+  Value shiftedInto(Value into, Value value, int64_t bits, bool left) {
+    if (!scalable)
+      return intrinsic(into.getType(),
+                       left ? "llvm.aarch64.neon.vsli.v16i8"
+                            : "llvm.aarch64.neon.vsri.v16i8",
+                       {into, value, constant(i32, bits)});
+    const int64_t low = (1 << bits) - 1, kept = left ? low : low << (8 - bits);
+    Value shifted = left ? shiftLeft(value, bits) : shiftRight(value, bits);
+    return bitOr(bitAnd(into, int8_t(kept)), shifted);
+  }
   /// Arm's instruction zip, uzp or trn on two vectors with elements of `bits`:
   /// the first or the second half of the result, in the type of `a`.
-  Value permuted(StringRef name, int64_t bits, Value a, Value c, bool second);
+  Value permuted(StringRef name, int64_t bits, Value a, Value c, bool second) {
+    const int64_t count = 128 / bits;
+    const VectorType type = vector(count, getIntegerType(unsigned(bits)));
+    Value x = bitcast(type, a), y = bitcast(type, c);
+    Value result;
+    if (scalable) {
+      const std::string full =
+          ("llvm.aarch64.sve." + name + (second ? "2" : "1") + ".nxv" +
+           llvm::Twine(count) + "i" + llvm::Twine(bits))
+              .str();
+      result = intrinsic(type, full, {x, y});
+    } else {
+      // The three do the same with two elements, and only zip is asked for with
+      // four.
+      const int64_t from = second ? count / 2 : 0;
+      SmallVector<int64_t> order;
+      for (int64_t i = from; i < from + count / 2; ++i)
+        order.append({i, i + count});
+      result = shuffle(x, y, order);
+    }
+    return bitcast(cast<VectorType>(a.getType()), result);
+  }
 
   /// zip on words of each two vectors: 8 bytes of two outputs, from 4 in each.
   Values zipped(ArrayRef<Value> a, ArrayRef<Value> c, bool second) {

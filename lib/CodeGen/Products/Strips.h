@@ -47,16 +47,36 @@ public:
     const int64_t abreast = sums.loops.abreast;
     memory = b.scratch(depth * abreast * groupBytes);
     totals = b.scratch(strip * abreast * sums.loops.vectors * sums.vectorBytes);
-    sums.sharedIntegers = [this](size_t panel, int64_t number, Value g,
-                                 int64_t sub) {
-      return sharedIntegers(panel, number, g, sub);
+    sums.subIntegers = [this](const WeightBlock &, auto... which) {
+      return sharedIntegers(which...);
     };
   }
 
   /// Emits all loops.
   void emit() {
+    const int64_t each = depth / kBlockGroups;
     sums.loops.overPanels([&](ArrayRef<Panel> panels, Value output) {
-      emitPanels(panels, output);
+      const int64_t tokenBytes =
+          int64_t(panels.size()) * sums.loops.vectors * sums.vectorBytes;
+      Value blocks = p.activationBlocks();
+      b.loop(0, p.m, strip, [&](Value first) {
+        Value end = b.smaller(p.m, b.add(first, strip));
+        b.loop(0, blocks, each, [&](Value block) {
+          Value last = b.smaller(blocks, b.add(block, each));
+          firstGroup = b.mul(block, kBlockGroups);
+          b.loop(firstGroup, b.smaller(p.groups(), b.mul(last, kBlockGroups)),
+                 1, [&](Value g) {
+                   for (auto [number, panel] : llvm::enumerate(panels))
+                     shareGroup(panel, number, g);
+                 });
+          b.loop(first, end, sums.loops.tokens, [&](Value token) {
+            const Values tokens = sums.loops.tokensFrom(token);
+            Value held = b.at(totals, b.sub(token, first), tokenBytes);
+            sums.begin(panels, output, tokens);
+            addRun(tokens, block, last, held);
+          });
+        });
+      });
     });
   }
 
@@ -152,7 +172,7 @@ private:
     const int64_t steps = kGroup / 4 / p.subDots;
     Value sum = b.constant(sums.integers(), 0);
     for (int64_t sub = 0; sub < p.subDots; ++sub) {
-      Dot dot = sums.dotFrom(nullptr);
+      Dot dot = p.dotFrom(nullptr);
       for (int64_t step = 0; step < steps; ++step)
         dot.step(
             b.constant(type, 1),
@@ -162,31 +182,6 @@ private:
       sum = b.add(sum, b.mul(dot.finish(), scale));
     }
     b.store(b.mul(sum, -128), b.at(to, correctionAt));
-  }
-
-  void emitPanels(ArrayRef<Panel> panels, Value output) {
-    const int64_t each = depth / kBlockGroups;
-    const int64_t tokenBytes =
-        int64_t(panels.size()) * sums.loops.vectors * sums.vectorBytes;
-    Value blocks = p.activationBlocks();
-    b.loop(0, p.m, strip, [&](Value first) {
-      Value end = b.smaller(p.m, b.add(first, strip));
-      b.loop(0, blocks, each, [&](Value block) {
-        Value last = b.smaller(blocks, b.add(block, each));
-        firstGroup = b.mul(block, kBlockGroups);
-        b.loop(firstGroup, b.smaller(p.groups(), b.mul(last, kBlockGroups)), 1,
-               [&](Value g) {
-                 for (auto [number, panel] : llvm::enumerate(panels))
-                   shareGroup(panel, number, g);
-               });
-        b.loop(first, end, sums.loops.tokens, [&](Value token) {
-          const Values tokens = sums.loops.tokensFrom(token);
-          Value held = b.at(totals, b.sub(token, first), tokenBytes);
-          sums.begin(panels, output, tokens);
-          addRun(tokens, block, last, held);
-        });
-      });
-    });
   }
 
   /// The dots of blocks [block, last) of a tile, whose sums before and after

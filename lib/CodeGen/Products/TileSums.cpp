@@ -11,6 +11,12 @@ TileSums::TileSums(TileLoops &loops, int64_t unroll, int64_t prefetch)
   const int64_t bias = p.unpack->range.bias;
   if (p.subDots > 1 && bias != 0)
     subStarts = b.scratch(loops.tokens * kActivationBlock);
+  subIntegers = [this](const WeightBlock &in, size_t panel, int64_t number,
+                       Value g, int64_t sub) {
+    return p.scaling.integers(in.headers[panel], number, b.sub(g, in.first),
+                              sub, tile.output, this->loops.vectors,
+                              this->loops.lanes);
+  };
   const DotKind kind = p.isa.dot.kind;
   if (p.kernel.m > 1 || p.divided || bias != 0 || p.unpack->parts == 1 ||
       (kind != DotKind::Sdot && kind != DotKind::SdotLane))
@@ -309,16 +315,6 @@ Values TileSums::addWide(Value number, const GroupSpan &span,
   return t;
 }
 
-/// Integer `number` of sub-block `sub` of group g, in a panel of the tile, for
-/// each vector of the tile.
-Values TileSums::subIntegersOf(const WeightBlock &in, size_t panel,
-                               int64_t number, Value g, int64_t sub) {
-  if (sharedIntegers)
-    return sharedIntegers(panel, number, g, sub);
-  return p.scaling.integers(in.headers[panel], number, b.sub(g, in.first), sub,
-                            tile.output, loops.vectors, loops.lanes);
-}
-
 /// Start values for the dots of sub-blocks of 16 biased bytes: -bias times the
 /// sum of each sub-block's activations, repeated in four lanes, for the group
 /// of activations at `q`: as many as a vector of AVX-VNNI has bytes.
@@ -339,15 +335,6 @@ Value TileSums::subStartsOf(Value q) {
   return b.sub(b.constant(sums.getType(), 0), sums);
 }
 
-/// The start value of dot `sub` of accumulator `i` in a group.
-Value TileSums::subStart(OfToken activationSum, int64_t i, int64_t sub) {
-  if (!subStarts)
-    return correction(activationSum, i);
-  Value from = b.at(subStarts,
-                    int64_t(tokenOf(i)) * kActivationBlock + sub * kGroup / 2);
-  return b.splat(integers(), b.load(b.i32, from));
-}
-
 /// The sums of activations times the minimums' integers of their sub-blocks,
 /// for each accumulator.
 Values TileSums::subMinimums(const WeightBlock &in, const GroupSpan &span) {
@@ -357,7 +344,7 @@ Values TileSums::subMinimums(const WeightBlock &in, const GroupSpan &span) {
     for (const Tile::Activations &token : tile.tokens)
       sums.push_back(activationSum(token, g));
     for (size_t panel = 0; panel < in.headers.size(); ++panel)
-      minimums.append(subIntegersOf(in, panel, 1, g, 0));
+      minimums.append(subIntegers(in, panel, 1, g, 0));
     for (int64_t i = 0; i < std::ssize(carried); ++i) {
       Value minimum = forOutputs(
           minimums[panelOf(i) * loops.vectors + i % loops.vectors], i);
@@ -395,12 +382,19 @@ Values TileSums::subBlockSums(Value block, const GroupSpan &span) {
     auto scaleOf = [&](int64_t i, int64_t sub) {
       Values &scales = integersOf[panelOf(i) * p.subDots + sub];
       if (scales.empty())
-        scales = subIntegersOf(in, panelOf(i), 0, g, sub);
+        scales = subIntegers(in, panelOf(i), 0, g, sub);
       return forOutputs(scales[i % loops.vectors], i);
     };
     addGroup({in, g, place, panelGroupBytes(p.format), q,
               [&](int64_t i, int64_t sub) {
-                return scalesDots ? products.get(i) : subStart(sumOf, i, sub);
+                if (scalesDots)
+                  return products.get(i);
+                if (!subStarts)
+                  return correction(sumOf, i);
+                Value from =
+                    b.at(subStarts, int64_t(tokenOf(i)) * kActivationBlock +
+                                        sub * kGroup / 2);
+                return b.splat(integers(), b.load(b.i32, from));
               },
               [&](int64_t i, int64_t sub, Value dot) {
                 if (!scalesDots)
@@ -450,11 +444,8 @@ Values TileSums::addBlock(Value block, ValueRange totals,
 
 void TileSums::begin(ArrayRef<Panel> panels, Value output,
                      ArrayRef<Value> tokens) {
-  tile = {panels,
-          output,
-          tokens.front(),
-          {},
-          panels.size() * tokens.size() * loops.vectors};
+  const size_t size = panels.size() * tokens.size() * loops.vectors;
+  tile = {panels, output, tokens.front(), {}, size};
   for (Value token : tokens)
     tile.tokens.push_back({b.at(p.q, token, p.k),
                            b.at(p.d, b.mul(token, p.activationBlocks()), 4),

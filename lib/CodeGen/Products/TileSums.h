@@ -14,7 +14,6 @@
 #ifndef QWEN_LIB_CODEGEN_PRODUCTS_TILESUMS_H
 #define QWEN_LIB_CODEGEN_PRODUCTS_TILESUMS_H
 
-#include "Dot.h"
 #include "Product.h"
 #include <functional>
 
@@ -72,8 +71,9 @@ public:
   std::function<void(const Group &)> addGroup;
   /// Integer `number` of sub-block `sub` of group g, in a panel of the tile,
   /// for each of its vectors. Orders whose tiles share these integers set it.
-  std::function<Values(size_t panel, int64_t number, Value g, int64_t sub)>
-      sharedIntegers;
+  std::function<Values(const WeightBlock &in, size_t panel, int64_t number,
+                       Value g, int64_t sub)>
+      subIntegers;
   /// t of each accumulator for a format with sub-blocks. Orders with code for
   /// all groups of a block at once set it.
   std::function<Values(Value block, const GroupSpan &span)> wholeBlock;
@@ -122,7 +122,6 @@ public:
   /// added.
   void use(const Group &group, int64_t sub, MutableArrayRef<Dot> dots,
            bool lackStarts = true);
-  Dot dotFrom(Value start) { return Dot(b, p.isa, p.unpack->range, start); }
   /// Calls body(part) for the parts of codes that dot `sub` of a group takes.
   void overParts(int64_t sub, function_ref<void(int64_t)> body) const {
     const int64_t count = p.unpack->parts / p.subDots;
@@ -177,10 +176,7 @@ private:
   Values addWide(Value number, const GroupSpan &span, const Values &before);
   Values subBlockSums(Value block, const GroupSpan &span);
   Values subMinimums(const WeightBlock &in, const GroupSpan &span);
-  Values subIntegersOf(const WeightBlock &in, size_t panel, int64_t number,
-                       Value g, int64_t sub);
   Value subStartsOf(Value q);
-  Value subStart(OfToken activationSum, int64_t i, int64_t sub);
 
   const bool pairs = p.isa.dot.tokens == 2;
   /// Memory for the start values of dots of sub-blocks of 16 biased bytes

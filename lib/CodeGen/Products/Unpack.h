@@ -51,8 +51,7 @@ public:
     if (b.isArm()) {
       // The upper bits of this chunk alone go to the lowest bits of each
       // nibble.
-      if (const int64_t from = chunk / upperChunks * upperChunks)
-        upper = b.shiftRight(upper, from);
+      upper = b.shiftRight(upper, chunk / upperChunks * upperChunks);
       upper = b.bitAnd(upper, int64_t{0x11} * ((1 << upperChunks) - 1));
     } else if (upperChunks == 1 && chunk % 2 != 0) {
       // Bits of chunks 2i and 2i + 1 have the same place in two chunks, or are
@@ -97,13 +96,18 @@ public:
     }
     Value value = upperChunks == 0 ? nibbles(b, codes[0], part)
                                    : withUpperBits(b, codes, chunk, part);
-    if (range.bias == coding.bias)
-      return value;
-    return b.sub(value, coding.bias);
+    return b.sub(value, coding.bias - range.bias);
   }
 
   /// Chunks of a group with the lower bits of codes.
   int64_t chunks() const { return kGroup / 4 / parts; }
+
+  const CodingInfo &coding;
+  /// Codes in a byte of a chunk.
+  const int64_t parts;
+  /// Chunks with the upper bits of codes, which follow those of lower bits.
+  const int64_t upperChunks;
+  const ByteRange range;
 
 private:
   static ByteRange rangeOf(WeightFormat format, ByteForm form,
@@ -149,15 +153,6 @@ private:
       upper = b.shiftRight(upper, from - 4);
     return b.bitOr(lower, b.bitAnd(upper, ((1 << upperChunks) - 1) << 4));
   }
-
-  const CodingInfo &coding;
-
-public:
-  /// Codes in a byte of a chunk.
-  const int64_t parts;
-  /// Chunks with the upper bits of codes, which follow those of lower bits.
-  const int64_t upperChunks;
-  const ByteRange range;
 };
 
 } // namespace qwen

@@ -15,7 +15,6 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Dot.h"
 #include "Product.h"
 #include "llvm/Support/SaveAndRestore.h"
 
@@ -314,16 +313,16 @@ private:
       Value numbers = b.at(header, output, 2);
       for (int64_t v = 0; v < vectors; ++v)
         for (auto [i, scale] :
-             llvm::enumerate(p.scaleVectors(numbers, b.integer(0), kLanes, v)))
+             llvm::enumerate(p.scaleVectors(numbers, kLanes, v)))
           storeForSums(scale, v, to, int64_t(i) * panelRegisters);
       Value before = b.sub(begin, b.mul(number, p.blockGroups));
       p.overGroups(span, none, [&](Value g) {
         Value inBlock = b.add(before, g);
         Value to = b.atRegisters(integers, g, groupIntegers * panelRegisters);
         for (int64_t i = 0; i < groupIntegers; ++i)
-          storeForSums(
-              integersOf(header, i / p.subDots, inBlock, i % p.subDots), 0, to,
-              i * panelRegisters);
+          storeForSums(scaling.integers(header, i / p.subDots, inBlock,
+                                        i % p.subDots, output, vectors, kLanes),
+                       0, to, i * panelRegisters);
         unpackGroup(b.at(p.chunksOf(header, inBlock), output, 4),
                     b.atRegisters(unpacked, g, 8 * vectors));
       });
@@ -344,18 +343,14 @@ private:
                         to, first++);
   }
 
-  /// Integers `number` of sub-block `sub` of group `j` of a block.
-  Values integersOf(Value header, int64_t number, Value j, int64_t sub) {
-    return p.scaling.integers(header, number, j, sub, output, vectors, kLanes);
-  }
-
   /// The sub-minimums of group `j` of a block and the 3 behind it, as bytes of
   /// words.
   void unpackMinimums(Value header, Value j) {
     Values words(vectors, b.constant(this->words(), 0));
     for (int64_t i = 0; i < kBlockGroups; ++i)
       for (auto [word, value] :
-           llvm::zip_equal(words, integersOf(header, 1, b.add(j, i), 0)))
+           llvm::zip_equal(words, scaling.integers(header, 1, b.add(j, i), 0,
+                                                   output, vectors, kLanes)))
         word = b.bitOr(word, b.shiftLeft(value, 8 * i));
     storeForSums(words, 0, minimums, 0);
   }
@@ -478,9 +473,9 @@ private:
         Value w = b.bitcast(bytes(), b.loadRegister(words(), at));
         Value start = b.loadRegister(
             words(), b.at(minimumStarts, 16 * int64_t(result.size())));
-        Value sum =
-            b.shiftLeft(Dot::addBytes(b, p.isa, start, w, high), kSumBits);
-        result.push_back(minusMagic(b, Dot::addBytes(b, p.isa, sum, w, low)));
+        Value upper = p.dotFrom(start).addBytes(w, high);
+        Value sum = p.dotFrom(b.shiftLeft(upper, kSumBits)).addBytes(w, low);
+        result.push_back(minusMagic(b, sum));
       }
     }
     return result;
@@ -500,7 +495,7 @@ private:
         x[i].push_back(b.loadQuad(
             b.i8, b.at(b.at(tile.q[i], g, kGroup * bundleTokens), 16 * load)));
     for (Value dot : before)
-      dots.emplace_back(b, p.isa, p.unpack->range, dot);
+      dots.push_back(p.dotFrom(dot));
     const int64_t first = sub * steps / p.subDots;
     for (int64_t step = first; step < first + steps / p.subDots; ++step)
       for (int64_t r = 0; r < tileRegisters; ++r) {
