@@ -231,22 +231,27 @@ Service::callGrammarOf(const CallOptions &calls) {
         {GrammarKind::Calls,
          callGrammar(*calls.format, some, rules, marks, loose)});
   };
+  // The tools whose schemas cannot be kept.
+  const auto findLoose = [&] {
+    std::set<size_t> loose;
+    for (size_t i = 0; i < calls.tools->size(); ++i) {
+      const Tool &tool = (*calls.tools)[i];
+      try {
+        compile({tool}, {.isRequired = true, .isSingle = true});
+      } catch (const Error &error) {
+        if (tool.isStrict)
+          throw Error("the parameters of " + quote(tool.name) + ": " +
+                      error.what());
+        loose.insert(i);
+      }
+    }
+    return loose;
+  };
+  std::set<size_t> loose;
   try {
     return compile(*calls.tools, *calls.rules);
   } catch (const Error &) {
-    // Of which tools it is, follows.
-  }
-  std::set<size_t> loose;
-  for (size_t i = 0; i < calls.tools->size(); ++i) {
-    const Tool &tool = (*calls.tools)[i];
-    try {
-      compile({tool}, {.isRequired = true, .isSingle = true});
-    } catch (const Error &error) {
-      if (tool.isStrict)
-        throw Error("the parameters of " + quote(tool.name) + ": " +
-                    error.what());
-      loose.insert(i);
-    }
+    loose = findLoose();
   }
   return compile(*calls.tools, *calls.rules, loose);
 }

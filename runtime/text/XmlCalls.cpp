@@ -494,7 +494,8 @@ std::string XmlRules::write(bool isLoose) {
               (std::ranges::count(required, ordered_json(key)) ? "" : "?");
       const SchemaTypes types = propertyTypes(tool.parameters, key);
       const std::string text = valueOf({key, value, types}, value, 0);
-      texts += name + ": " + larkString(tagOf(key)) + " " + text + "\n";
+      texts += name;
+      texts += ": " + larkString(tagOf(key)) + " " + text + "\n";
     }
   }
   return call + " " + larkString(kFunctionEnd) + "\n" + texts;

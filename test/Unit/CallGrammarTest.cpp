@@ -12,25 +12,23 @@ using namespace qwen;
 using namespace qwen::test;
 using nlohmann::ordered_json;
 
-namespace {
-
 /// Tokens of the stories in place of the marks.
-const char *const kOpen = "<|im_start|>", *const kClose = "<|im_end|>";
+static const char *const kOpen = "<|im_start|>", *const kClose = "<|im_end|>";
 
 /// The tokens of a text with the marks of calls.
-std::vector<int32_t> idsOf(std::string text) {
+static std::vector<int32_t> idsOf(std::string text) {
   for (const auto &[mark, token] :
        {std::pair{kCallOpen, kOpen}, {kCallClose, kClose}})
     for (size_t at = 0; (at = text.find(mark, at)) != std::string::npos;)
       text.replace(at, mark.size(), token);
-  return storiesTokenizer().encode(text, /*special=*/true);
+  return storiesTokenizer().encode(text, /*allowSpecial=*/true);
 }
 
-Tool toolOf(const std::string &name, const std::string &parameters) {
+static Tool toolOf(const std::string &name, const std::string &parameters) {
   return {name, ordered_json::parse(parameters)};
 }
 
-const Tools &tools() {
+static const Tools &tools() {
   static const Tools all = {toolOf("look", R"({"type": "object", "properties": {
         "where": {"type": "string"}, "count": {"$ref": "#/$defs/count"},
         "kind": {"enum": ["a", "b\"", null]}},
@@ -40,6 +38,7 @@ const Tools &tools() {
   return all;
 }
 
+namespace {
 class CallGrammarTest : public GrammarTest {
 protected:
   static std::unique_ptr<Grammar>
@@ -69,15 +68,17 @@ protected:
     return "no error";
   }
 };
+} // namespace
 
-std::string hermes(const std::string &name, const std::string &arguments) {
+static std::string hermes(const std::string &name,
+                          const std::string &arguments) {
   return "<tool_call>\n{\"name\": \"" + name +
          "\", \"arguments\": " + arguments + "}\n</tool_call>";
 }
 
 /// `parameters` are names and values in turn.
-std::string xml(const std::string &name,
-                const std::vector<std::string> &parameters) {
+static std::string xml(const std::string &name,
+                       const std::vector<std::string> &parameters) {
   std::string text = "<tool_call>\n<function=" + name + ">\n";
   for (size_t i = 0; i < parameters.size(); i += 2)
     text += "<parameter=" + parameters[i] + ">\n" + parameters[i + 1] +
@@ -85,28 +86,26 @@ std::string xml(const std::string &name,
   return text + "</function>\n</tool_call>";
 }
 
-} // namespace
-
 TEST_F(CallGrammarTest, RequiresCalls) {
-  const std::string call = hermes("now", "{}");
+  const std::string call = hermes("now", "{}"), lines = call + "\n" + call;
   for (const bool isSingle : {false, true}) {
     const auto grammar =
         grammarOf("hermes", {.isRequired = true, .isSingle = isSingle});
     expect(*grammar, {call}, {"", "Yes", "Yes" + call, call + "Yes"});
     EXPECT_EQ(accepts(*grammar, idsOf(call + call)), !isSingle);
-    EXPECT_EQ(accepts(*grammar, idsOf(call + "\n" + call)), !isSingle);
+    EXPECT_EQ(accepts(*grammar, idsOf(lines)), !isSingle);
   }
 }
 
 TEST_F(CallGrammarTest, AllowsTextBesideCalls) {
-  const std::string call = xml("now", {});
+  const std::string call = xml("now", {}), lines = call + "\n" + call;
   for (const bool isSingle : {false, true}) {
     const auto grammar = grammarOf("xml", {.isSingle = isSingle});
     expect(*grammar,
            {"", "Yes", call, "I look: {<tool>}\n" + call + "\nDone",
             "a <tool_call"},
            {call.substr(0, call.size() - 1) + "x", "a" + xml("then", {})});
-    EXPECT_EQ(accepts(*grammar, idsOf(call + "\n" + call)), !isSingle);
+    EXPECT_EQ(accepts(*grammar, idsOf(lines)), !isSingle);
     // The mark as text.
     EXPECT_FALSE(accepts(*grammar, storiesTokenizer().encode("a <tool_call>")));
   }
