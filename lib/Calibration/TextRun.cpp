@@ -178,7 +178,9 @@ TextRun::Kind &TextRun::kindOf(Program &program) {
   std::shared_ptr<Kind> &kind = kinds[text];
   if (!kind) {
     const ProgramCode code = compileProgram(*program.module);
-    kind.reset(new Kind{std::move(program.module), {code, module, window}});
+    // Rows of the head have positions, too, up to kHeadRows.
+    kind.reset(new Kind{std::move(program.module),
+                        {code, module, std::max(window, kHeadRows)}});
   }
   return *kind;
 }

@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "qwen/Calibration/Calibration.h"
+#include "qwen/Calibration/PruneLayers.h"
 
 #include "Stories.h"
 #include "TempDir.h"
@@ -270,6 +271,26 @@ TEST(Calibration, ExpertsAreQuantizedByTheirOwnTokens) {
   EXPECT_NE(notes[1].find(" experts were chosen by fewer than 128 tokens"),
             std::string::npos)
       << notes[1];
+}
+
+TEST(Calibration, LayersWithExpertsArePruned) {
+  MemoryFile file;
+  const CalibrationText text = textForExperts();
+  const auto prune = [&](const QuantizeInput &input) -> Quantization {
+    const PruningReport report = pruneByInfluence(input, text, 1);
+    EXPECT_EQ(report.scores.size(), 2u);
+    const int64_t least = report.scores[0] <= report.scores[1] ? 0 : 1;
+    EXPECT_EQ(report.layers, std::vector<int64_t>{least});
+    EXPECT_GT(report.scores[static_cast<size_t>(least)], 0);
+    // The logits of golden.safetensors have a mean loss of 12.61 for tokens
+    // that do not depend on them.
+    EXPECT_NEAR(std::log(report.perplexityBefore), 12.61, 0.5);
+    EXPECT_GT(report.divergence, 0);
+    throw Enough();
+  };
+  EXPECT_THROW(compileModel(kExperts, file, {.weights = WeightFormat::Q4_0},
+                            {.scaleChannels = prune}),
+               Enough);
 }
 
 TEST(Calibration, SavedExpertsKeepTheirIntegers) {
