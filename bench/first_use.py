@@ -18,6 +18,8 @@ import subprocess
 import sys
 import time
 
+from random_gguf import has_more_bits
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BIN = ROOT / "build/host/bin"
 PROMPT = ",".join(str((i * 7919 + 17) % 150000) for i in range(16))
@@ -26,7 +28,7 @@ MOST = {"without": 4.0, "with": 0.2}
 
 def more_bits(layers):
     """The layers that llama.cpp gives more bits in Q4_K_M, as a regular expression."""
-    chosen = [i for i in range(layers) if i < layers // 8 or i >= 7 * layers // 8 or (i - layers // 8) % 3 == 2]
+    chosen = [i for i in range(layers) if has_more_bits(i, layers)]
     return rf"layers\.({'|'.join(map(str, chosen))})\."
 
 

@@ -26,8 +26,6 @@ SHAPES = {
     "qwen3.5-0.8b": ("qwen3_5", 1024, 24, 8, 2, 256, 3584, 248320, True, (16, 128, 16, 128)),
     "qwen3.5-4b": ("qwen3_5", 2560, 32, 16, 4, 256, 9216, 248320, True, (16, 128, 32, 128)),
     "qwen3-30b-a3b": ("qwen3_moe", 2048, 48, 32, 4, 128, 6144, 151936, False, None, (128, 8, 768)),
-    # Dense, with what a token uses of qwen3-30b-a3b.
-    "qwen3-30b-a3b-dense": ("qwen3", 2048, 48, 32, 4, 128, 6144, 151936, False),
 }
 SHARD_BYTES = 2_000_000_000
 

@@ -23,11 +23,11 @@ MODELS = {
                                           "expert_shared_feed_forward_length": 512}),
     "35b-a3b-dense": ("qwen35", MODEL_35B | {"feed_forward_length": 9 * 512}),
 }
-# For each type, where the scales of a block are, and the deviation of what they multiply.
+# For each type, the place of each scale in a block, and the standard deviation of the random integers that it multiplies.
 SCALES = {TYPES.Q4_0: {0: 4.6}, TYPES.Q4_K: {0: 300, 2: 40}, TYPES.Q6_K: {208: 1400}}
 
 
-def more_bits(layer, layers):
+def has_more_bits(layer, layers):
     """Whether llama.cpp gives a layer more bits in Q4_K_M."""
     return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
 
@@ -40,7 +40,7 @@ def mixture(weights, layers):
         if name in ("token_embd", "output"):
             return TYPES.Q6_K
         _, layer, member = name.split(".")
-        return TYPES.Q6_K if member in ("attn_v", "ffn_down", "ffn_down_exps") and more_bits(int(layer), layers) else TYPES.Q4_K
+        return TYPES.Q6_K if member in ("attn_v", "ffn_down", "ffn_down_exps") and has_more_bits(int(layer), layers) else TYPES.Q4_K
     return kind
 
 

@@ -4,10 +4,11 @@
 //              [--beyond=TARGET] [--schedule FIELD=VALUE,...] TARGET OUT
 //
 // Generates every kernel of the table that TARGET can run, or the named
-// kernels, each with the features of its own instruction set. --beyond leaves
-// out those that another target can run: their code is the same. The shared
-// object is an artifact with only code, which the runtime can load; KernelTest
-// compares its kernels with the reference. --model generates the kernels that
+// kernels, each with the features of its own instruction set. With
+// --beyond=TARGET, the file lacks the kernels that this other target can run,
+// because their code is the same there. The shared object is an artifact with
+// only code, which the runtime can load; KernelTest compares its kernels with
+// the reference. --model generates the kernels that
 // this machine cannot run, if there are any, with models of their instructions
 // (InstructionModels.h).
 // --schedule changes fields of the schedule of one kernel (Schedule.h).
