@@ -4,6 +4,7 @@
 #include "qwen/ABI/Blocks.h"
 
 #include <algorithm>
+#include <cmath>
 
 using namespace qwen;
 
@@ -25,7 +26,8 @@ std::optional<OpKind> qwen::parseOpKind(std::string_view name) {
 
 /// Tokens of a step that an op runs on.
 static double tokensOf(const OpWork &work, const SequenceStep &step) {
-  return work.wantedTokens ? 1 : static_cast<double>(step.tokens);
+  return static_cast<double>(step.sequences *
+                             (work.wantedTokens ? 1 : step.tokens));
 }
 
 /// The sum of the pages before the own page of each of the first n positions.
@@ -41,27 +43,42 @@ StepCalls qwen::callsOfStep(const OpWork &work, const KernelCalls &calls,
   const double tokens = tokensOf(work, step);
   const auto first = static_cast<double>(step.first);
   const auto all = static_cast<double>(step.tokens);
-  const double positions = all * (first + (all + 1) / 2);
-  const double pages =
-      pagesBefore(step.first + step.tokens) - pagesBefore(step.first);
+  const auto sequences = static_cast<double>(step.sequences);
+  const double positions = sequences * all * (first + (all + 1) / 2);
+  const double pages = sequences * (pagesBefore(step.first + step.tokens) -
+                                    pagesBefore(step.first));
   return {static_cast<double>(calls.calls) * tokens +
               static_cast<double>(calls.pageCalls) * pages,
           static_cast<double>(calls.macs) * tokens +
               static_cast<double>(calls.positionMacs) * positions};
 }
 
+/// Bytes of weights that a call of `tokens` reads.
+static double weightBytesOf(const OpWork &work, double tokens) {
+  const auto all = static_cast<double>(work.weightBytes);
+  const auto active = static_cast<double>(work.activeBytes);
+  if (work.routed)
+    return all * (1 - std::pow(1 - active / all, tokens));
+  // A product of the two may be too large for an integer.
+  return std::min(all, active * tokens);
+}
+
 StepWork qwen::workOfStep(const OpWork &work, const SequenceStep &step) {
   StepWork result = {};
-  for (int64_t done = 0; done < step.tokens;) {
-    const int64_t n = std::min(step.tokens - done, step.callTokens);
-    done += n;
-    // A product of the two may be too large for an integer.
+  const int64_t all = step.sequences * step.tokens;
+  for (int64_t begin = 0, end = 0; begin < all; begin = end) {
+    end = std::min(all, begin + step.callTokens);
+    int64_t wanted = 0, positions = 0;
+    for (int64_t i = begin / step.tokens; i * step.tokens < end; ++i) {
+      const int64_t last = std::min(end - i * step.tokens, step.tokens);
+      positions += step.first + last;
+      wanted += last == step.tokens ? 1 : 0;
+    }
     result.memoryBytes +=
-        std::min(static_cast<double>(work.weightBytes),
-                 static_cast<double>(work.activeBytes) *
-                     (work.wantedTokens ? 1 : static_cast<double>(n))) +
+        weightBytesOf(work, static_cast<double>(
+                                work.wantedTokens ? wanted : end - begin)) +
         static_cast<double>(work.positionBytes) *
-            static_cast<double>(step.first + done);
+            static_cast<double>(positions);
   }
   result.bytes = result.memoryBytes +
                  static_cast<double>(work.tokenBytes) * tokensOf(work, step);

@@ -141,7 +141,37 @@ TEST(OpWork, ACallReadsWhatItsTokensRead) {
   EXPECT_EQ(many.memoryBytes, 100 + 40 + (16 + 20) * 1000);
   OpWork wanted = work;
   wanted.wantedTokens = true;
-  EXPECT_EQ(workOfStep(wanted, {0, 20, 16}).bytes, 20 + 4 + 36 * 1000);
+  // The first call has no wanted token.
+  EXPECT_EQ(workOfStep(wanted, {0, 20, 16}).bytes, 10 + 4 + 36 * 1000);
+}
+
+TEST(OpWork, SequencesRunOneAfterAnother) {
+  OpWork work = {.weightBytes = 100,
+                 .activeBytes = 10,
+                 .tokenBytes = 4,
+                 .positionBytes = 1000,
+                 .calls = {{.calls = 3, .pageCalls = 2, .positionMacs = 7}}};
+  // Three tokens, each the eighth of its sequence.
+  const SequenceStep one = {7, 1, 16, 3};
+  EXPECT_EQ(workOfStep(work, one).memoryBytes, 30 + 3 * 8 * 1000);
+  EXPECT_EQ(workOfStep(work, one).bytes, 30 + 3 * 4 + 3 * 8 * 1000);
+  EXPECT_EQ(workOfStep(work, one).macs, 3 * 8 * 7);
+  EXPECT_EQ(callsOfStep(work, work.calls[0], {130, 1, 16, 3}).calls,
+            3 * (3 + 2 * 2));
+  // A call of the first sequence and two tokens of the second, and the rest.
+  const SequenceStep two = {0, 10, 12, 2};
+  EXPECT_EQ(workOfStep(work, two).memoryBytes, 100 + 80 + (10 + 2 + 10) * 1000);
+  work.wantedTokens = true;
+  EXPECT_EQ(workOfStep(work, two).memoryBytes, 10 + 10 + 22 * 1000);
+}
+
+TEST(OpWork, TokensMayChooseTheSameExperts) {
+  // A token reads two of eight experts.
+  const OpWork work = {.weightBytes = 800, .activeBytes = 200, .routed = true};
+  EXPECT_EQ(workOfStep(work, {0, 1, 16}).memoryBytes, 200);
+  EXPECT_EQ(workOfStep(work, {0, 2, 16}).memoryBytes, 800 - 450);
+  EXPECT_EQ(workOfStep(work, {5, 1, 16, 2}).memoryBytes, 800 - 450);
+  EXPECT_NEAR(workOfStep(work, {0, 512, 512}).memoryBytes, 800, 1e-6);
 }
 
 TEST(OpWork, CallsAreOfTokensPagesAndPositions) {

@@ -29,8 +29,10 @@ ordered_json qwen::run::summary(std::vector<double> values) {
           {"greatest", values.back()}};
 }
 
-int32_t qwen::run::benchToken(const Manifest &manifest, int64_t i) {
-  return static_cast<int32_t>((i * 7919 + 17) % manifest.model.tokenizerVocab);
+int32_t qwen::run::benchToken(const Manifest &manifest, int64_t i,
+                              int64_t sequence) {
+  return static_cast<int32_t>((i * 7919 + sequence * 104729 + 17) %
+                              manifest.model.tokenizerVocab);
 }
 
 std::pair<double, double> qwen::run::runSteps(const BenchCommand &command,
@@ -41,28 +43,30 @@ std::pair<double, double> qwen::run::runSteps(const BenchCommand &command,
   std::vector<SequenceId> sequences(static_cast<size_t>(command.batch));
   std::vector<Token> batch;
   batch.reserve(static_cast<size_t>(command.prompt * command.batch));
-  for (SequenceId &sequence : sequences) {
+  for (int64_t number = 0; number < command.batch; ++number) {
+    SequenceId &sequence = sequences[static_cast<size_t>(number)];
     sequence = engine.state().open();
     for (int64_t i = 0; i < command.prompt; ++i)
-      batch.push_back({benchToken(engine.manifest(), i), sequence, i,
+      batch.push_back({benchToken(engine.manifest(), i, number), sequence, i,
                        i + 1 == command.prompt});
   }
   auto start = Clock::now();
   engine.forward(batch, nothing);
   const double prefill = secondsSince(start);
   if (stepDone)
-    stepDone({0, command.prompt, callTokens}, prefill);
+    stepDone({0, command.prompt, callTokens, command.batch}, prefill);
   start = Clock::now();
   for (int64_t i = 0; i < command.count; ++i) {
     const int64_t position = command.prompt + i;
     batch.clear();
-    for (const SequenceId sequence : sequences)
-      batch.push_back(
-          {benchToken(engine.manifest(), i), sequence, position, true});
+    for (int64_t number = 0; number < command.batch; ++number)
+      batch.push_back({benchToken(engine.manifest(), i, number),
+                       sequences[static_cast<size_t>(number)], position, true});
     const auto stepStart = stepDone ? Clock::now() : start;
     engine.forward(batch, nothing);
     if (stepDone)
-      stepDone({position, 1, callTokens}, secondsSince(stepStart));
+      stepDone({position, 1, callTokens, command.batch},
+               secondsSince(stepStart));
   }
   const double decode = secondsSince(start);
   for (const SequenceId sequence : sequences)
@@ -132,8 +136,12 @@ ordered_json Profiles::toJson() const {
 std::string Profiles::toText(const BenchCommand &command) const {
   const std::string prompt = std::to_string(command.prompt);
   const std::string last = std::to_string(command.prompt + command.count - 1);
-  return prefill.toText("prefill of " + prompt, peaks) +
-         decode.toText("decode at " + prompt + " to " + last, peaks);
+  const std::string sequences =
+      command.batch == 1 ? ""
+                         : ", " + std::to_string(command.batch) + " sequences";
+  return prefill.toText("prefill of " + prompt + sequences, peaks) +
+         decode.toText("decode at " + prompt + " to " + last + sequences,
+                       peaks);
 }
 
 namespace {
@@ -295,7 +303,7 @@ void qwen::run::addBench(CLI::App &app) {
       "--profile", command->profile,
       "Measure the time of each op in as many further runs, and compare it "
       "with the limits of this machine");
-  profile->excludes(batch)->excludes(clients);
+  profile->excludes(clients);
   sub->add_option("--svg", command->svg,
                   "File for a picture of the last profiled prefill and decode, "
                   "by thread (SVG)")

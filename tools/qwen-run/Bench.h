@@ -38,9 +38,9 @@ struct BenchCommand : RunFlags {
   /// File for a picture of the last profiled run; empty for none.
   std::string svg;
 };
-/// The i-th token of a benchmark's text. The tokens differ, although speed does
-/// not depend on them.
-int32_t benchToken(const Manifest &manifest, int64_t i);
+/// The i-th token of a benchmark's text. Texts of two sequences differ, so that
+/// their tokens choose experts of their own.
+int32_t benchToken(const Manifest &manifest, int64_t i, int64_t sequence = 0);
 
 /// {"median", "least", "greatest"} of `values`, which are not empty.
 nlohmann::ordered_json summary(std::vector<double> values);

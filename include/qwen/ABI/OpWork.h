@@ -84,6 +84,9 @@ struct OpWork {
   int64_t positionBytes = 0;
   /// Whether the op runs on the wanted tokens only.
   bool wantedTokens = false;
+  /// Whether each token chooses its active bytes: two tokens of a call may
+  /// choose the same ones.
+  bool routed = false;
   std::vector<KernelCalls> calls = {};
 };
 
@@ -94,14 +97,16 @@ inline constexpr Fact<OpWork> kWorkFacts[] = {
     {"active_bytes", &OpWork::activeBytes, 0, kMaxWork},
     {"token_bytes", &OpWork::tokenBytes, 0, kMaxWork},
     {"position_bytes", &OpWork::positionBytes, 0, kMaxWork},
-    {"wanted_tokens", &OpWork::wantedTokens}};
+    {"wanted_tokens", &OpWork::wantedTokens},
+    {"routed", &OpWork::routed}};
 
-/// A step of one sequence: `tokens` from position `first` on, run in calls of
-/// at most `callTokens`, with one wanted token.
+/// A step of `sequences`, one after another: `tokens` of each from position
+/// `first` on, the last of them wanted, run in calls of at most `callTokens`.
 struct SequenceStep {
   int64_t first;
   int64_t tokens;
   int64_t callTokens;
+  int64_t sequences = 1;
 };
 
 /// The work of an op in a step. Exact up to 2^53.
@@ -114,8 +119,11 @@ struct StepWork {
 };
 
 /// The work of an op in a step. A call reads the active bytes of its tokens, at
-/// most all weights once, and the cache of the sequence once, up to its last
-/// token. A token attends to itself and all earlier tokens.
+/// most all weights once, and the cache of each sequence once, up to its last
+/// token. If tokens choose what they read (`routed`), a call of n tokens, each
+/// of which reads a share p, reads the share 1 - (1 - p)^n: the expectation for
+/// choices that are uniform and independent. A token attends to itself and all
+/// earlier tokens of its sequence.
 StepWork workOfStep(const OpWork &work, const SequenceStep &step);
 
 /// The calls of `calls`, of the op `work`, in a step, and their MACs.

@@ -28,6 +28,7 @@ OpWork qwen::workOf(ForwardOp op, ModuleOp module, KvFormat kv) {
         cast<FlatSymbolRefAttr>(op.getPackedAttr()[i]));
     const int64_t bytes = part.getByteSize();
     work.weightBytes += bytes;
+    work.routed |= use.experts.has_value();
     if (use.experts)
       work.activeBytes += bytes / use.experts->count * use.experts->active;
     else if (use.role == WeightRole::Gathered)
