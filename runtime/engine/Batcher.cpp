@@ -26,6 +26,7 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
   running.reserve(sequences);
   order.reserve(sequences);
   firstRows.reserve(sequences);
+  ahead.reserve(sequences);
   const size_t tokens = sequences + static_cast<size_t>(engine.maxCallTokens());
   batch.reserve(tokens);
   owners.reserve(tokens);
@@ -174,19 +175,16 @@ void Batcher::plan() {
   order.clear();
   decoding = 0;
   promptTokens = 0;
-  // Whether a job has more to run than the token whose row gives its next one.
-  const auto isLate = [&](const Job &job) {
-    return pages.computed(job) + 1 < static_cast<int64_t>(job.settled);
-  };
-  // The first late job gets a part of each step, so that it does not wait for
-  // ever. The rest goes to short prompts, which should not wait for a long one.
+  // The first late prompt gets a part of each step, so that it does not wait
+  // for ever. The rest goes to short prompts, which should not wait for a long
+  // one.
   const Job *first = nullptr;
   for (const std::unique_ptr<Job> &job : running.all()) {
     for (Job *each : job->sequences()) {
       if (job->ended || pages.behind(*each) == 0)
         continue;
       order.push_back(each);
-      if (!isLate(*each))
+      if (!isInPrompt(*each))
         ++decoding;
       else if (!first)
         first = each;
@@ -205,14 +203,18 @@ void Batcher::plan() {
     const bool late = isLate(*job);
     if (job == first)
       kept = 0;
-    const int64_t allowed = late ? most - promptTokens - kept : INT64_MAX;
+    // A token of an answer runs in each step, as it does without forced ones.
+    const int64_t own = isInPrompt(*job) ? 0 : 1;
+    const int64_t allowed =
+        late ? own + std::max<int64_t>(0, most - promptTokens - kept)
+             : INT64_MAX;
     const int64_t count =
         std::min({pages.behind(*job), allowed, pages.room(*job, spare)});
     if (count <= 0)
       continue;
     spare -= pages.pagesFor(*job, count);
     append(*job, count);
-    promptTokens += late ? count : 0;
+    promptTokens += late ? count - own : 0;
   }
 }
 
@@ -224,6 +226,7 @@ void Batcher::step() {
     return;
   const int64_t start = steadyNanoseconds();
   run();
+  force();
   pace.record(decoding, promptTokens,
               static_cast<double>(steadyNanoseconds() - start) * 1e-9);
   ++sums.steps;
@@ -279,6 +282,32 @@ void Batcher::receive(std::span<const Engine::Row> rows) {
     } catch (const Error &error) {
       job.fail(error);
     }
+  }
+}
+
+/// Tokens of an answer that a step appends without a draw, at most: each takes
+/// a mask, which other answers wait for.
+static constexpr int kMostForced = 32;
+
+void Batcher::force() {
+  ahead.clear();
+  for (const std::unique_ptr<Job> &job : running.all())
+    if (job->mayForce() && !isLate(*job))
+      ahead.push_back(job.get());
+  const auto lookAhead = [&](size_t i) { ahead[i]->lookAhead(); };
+  const auto isDone = [&](Job *job) {
+    try {
+      const bool isForced = job->force();
+      sums.drawnTokens += isForced;
+      return !isForced || !job->mayForce();
+    } catch (const Error &error) {
+      job->fail(error);
+      return true;
+    }
+  };
+  for (int i = 0; i < kMostForced && !ahead.empty(); ++i) {
+    engine.forEach(ahead.size(), std::ref(lookAhead));
+    std::erase_if(ahead, isDone);
   }
 }
 

@@ -32,8 +32,9 @@ struct BatcherOptions {
 /// Sums since the start.
 struct BatcherCounts {
   int64_t steps = 0;
-  /// Prompt tokens that ran (some again, after a preemption), and tokens that
-  /// the prefix cache had instead.
+  /// Prompt tokens that ran (some again, after a preemption), with tokens of
+  /// answers that ran beside another of their sequence, and tokens that the
+  /// prefix cache had instead.
   int64_t promptTokens = 0;
   int64_t cachedTokens = 0;
   int64_t drawnTokens = 0;
@@ -78,12 +79,23 @@ private:
   void preemptLast();
   /// Fills the batch.
   void plan();
+  /// Whether a job has more to run than the token whose row gives its next one,
+  /// and whether its prompt is a part of that.
+  bool isLate(const Job &job) const {
+    return pages.computed(job) + 1 < static_cast<int64_t>(job.settled);
+  }
+  bool isInPrompt(const Job &job) const {
+    return isLate(job) && pages.computed(job) < job.promptSize();
+  }
   /// Appends the next `count` known tokens of a job.
   void append(Job &job, int64_t count);
   void run();
   /// Gives the rows of a call to their jobs. The first row of each job is
   /// prepared on all threads.
   void receive(std::span<const Engine::Row> rows);
+  /// Appends the tokens of jobs that constraints leave no choice about, after
+  /// their draws, up to a bound. Constraints are asked on all threads.
+  void force();
   /// What follows a step for a job.
   void endStep(Job &job);
   void removeEnded();
@@ -104,6 +116,8 @@ private:
   const Engine::RowsFn receiver;
   /// The rows that are prepared.
   std::vector<Engine::Row> firstRows;
+  /// The jobs that may get a token without a draw.
+  std::vector<Job *> ahead;
   /// Number of jobs that draw in each step, and of tokens of the others.
   size_t decoding = 0;
   int64_t promptTokens = 0;

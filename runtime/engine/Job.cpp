@@ -90,6 +90,7 @@ void Job::begin(const ModelInfo &model) {
   nextRow = request.rows ? firstRow(size) : 0;
   told = 0;
   prepared.reset();
+  forced.reset();
   preparedError = nullptr;
   ended.reset();
 }
@@ -198,6 +199,35 @@ void Job::draw(size_t position, std::span<float> logits) {
   const int32_t token = given ? *given : takeSample(position, logits);
   if (owner->beams)
     return owner->beams->offer();
+  settle(position, token, logits);
+}
+
+bool Job::mayForce() const {
+  return request.constraint && !request.logprobs && !request.onDraw && !ended &&
+         settled > request.prompt.size() && !isComplete();
+}
+
+void Job::lookAhead() noexcept {
+  try {
+    forced = onlyAllowed(request.constraint->allowed());
+  } catch (...) {
+    preparedError = std::current_exception();
+  }
+}
+
+bool Job::force() {
+  if (const std::exception_ptr failure = std::exchange(preparedError, nullptr))
+    std::rethrow_exception(failure);
+  const std::optional<int32_t> token = std::exchange(forced, std::nullopt);
+  if (!token)
+    return false;
+  sampler.force(*token);
+  settle(settled, *token, {});
+  return true;
+}
+
+void Job::settle(size_t position, int32_t token,
+                 std::span<const float> logits) {
   if (request.constraint)
     request.constraint->accept(token);
   sampler.acceptDrawn(token);

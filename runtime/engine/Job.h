@@ -81,6 +81,15 @@ public:
   /// Receives the row of a wanted token. Returns whether it drew a token.
   /// Throws Error if no token can be drawn.
   bool receive(const Token &token, std::span<float> row);
+  /// Whether the constraint may leave one token only in place of the next draw.
+  bool mayForce() const;
+  /// Asks the constraint, and tells nobody. Threads may do so for different
+  /// jobs at the same time.
+  void lookAhead() noexcept;
+  /// Appends the token that `lookAhead` has found to be the only one. Returns
+  /// whether there is one. Throws Error if it cannot be drawn, or if the
+  /// constraint has failed.
+  bool force();
   /// Tells that the first `done` tokens of the prompt have run.
   void report(int64_t done);
   /// Whether the answer has all its tokens.
@@ -143,13 +152,16 @@ private:
   int32_t takeSample(size_t position, std::span<const float> logits);
   /// Draws the token at `position`, or confirms a draft.
   void draw(size_t position, std::span<float> logits);
+  /// Makes a token that of `position`, and tells it. With logprobs, `logits`
+  /// are those of the token before it.
+  void settle(size_t position, int32_t token, std::span<const float> logits);
   void tell(std::span<const float> logits, int32_t token, int64_t position);
 
   /// What sequences() has without beams.
   Job *const self = this;
   Sampler sampler;
-  /// What `prepare` has drawn, or why it could not.
-  std::optional<int32_t> prepared;
+  /// What `prepare` has drawn or `lookAhead` has found, or why it could not.
+  std::optional<int32_t> prepared, forced;
   std::exception_ptr preparedError;
   /// Number of tokens at which the answer ends.
   size_t mostTokens = 0;

@@ -118,7 +118,8 @@ struct Request {
   bool isContinued = false;
   /// Says which tokens may be drawn, before all samplers, on any thread of the
   /// engine. It gets each token of the answer before onToken. The answer ends
-  /// when it is done.
+  /// when it is done. Where only one token may follow another, nothing is drawn
+  /// or computed for it, except with logprobs or onDraw.
   std::shared_ptr<TokenConstraint> constraint = {};
 
   /// Called when the request starts, before all other functions.

@@ -428,6 +428,17 @@ int32_t Sampler::sample(std::span<const float> logits, uint64_t position) {
   return lastDrawn;
 }
 
+void Sampler::force(int32_t id) {
+  prepare();
+  for (const Processor &each : processors)
+    if (float logit = 0; !process(each, static_cast<size_t>(id), logit))
+      throw Error(kNothingToDraw);
+  if (options.temperature == 0)
+    return;
+  lastDrawn = id;
+  lastSurprise = 0;
+}
+
 std::vector<int32_t> Sampler::keptTokens(std::span<const float> logits,
                                          uint64_t position) {
   prepare();

@@ -70,6 +70,10 @@ public:
   /// Error if a logit is NaN or +infinity, or if all are -infinity.
   int32_t sample(std::span<const float> logits, uint64_t position);
 
+  /// Does what `sample` does where all logits but that of `id` are -infinity,
+  /// whatever that is. Throws Error if it would draw no token.
+  void force(int32_t id);
+
   /// The tokens that `sample` may draw there at this time, most likely first.
   /// Throws Error as sample does.
   std::vector<int32_t> keptTokens(std::span<const float> logits,

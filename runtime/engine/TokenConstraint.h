@@ -6,9 +6,11 @@
 #include "qwen/Numerics/WideVectors.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace qwen {
@@ -19,14 +21,27 @@ public:
   virtual ~TokenConstraint() = default;
 
   /// The tokens that may come next: bit id % 32 of word id / 32 is set. No
-  /// words: any token may. Valid until `accept`. Throws Error if it takes too
-  /// long to find them.
+  /// words: any token may. Valid until `accept`, before which further calls
+  /// cost little. Throws Error if it takes too long to find them.
   virtual std::span<const uint32_t> allowed() = 0;
   /// Takes the next token of the answer. Throws Error if it may not come.
   virtual void accept(int32_t id) = 0;
   /// Whether the answer is over, as no token may follow.
   virtual bool isDone() const = 0;
 };
+
+/// The only token of a set that has one, or nothing.
+inline std::optional<int32_t> onlyAllowed(std::span<const uint32_t> allowed) {
+  std::optional<int32_t> only;
+  for (size_t word = 0; word < allowed.size(); ++word) {
+    if (allowed[word] == 0)
+      continue;
+    if (only || !std::has_single_bit(allowed[word]))
+      return std::nullopt;
+    only = static_cast<int32_t>(word * 32) + std::countr_zero(allowed[word]);
+  }
+  return only;
+}
 
 /// Copies the logits of the allowed tokens. The others get -infinity, with
 /// which no token is drawn. `masked` has the size of `logits`.

@@ -56,6 +56,8 @@ public:
 private:
   const Matcher matcher;
   std::vector<uint32_t> words;
+  /// Whether `words` are those of the next token.
+  bool isKnown = false;
 };
 
 class LlGrammar final : public Grammar {
@@ -288,13 +290,16 @@ LlCompiler::compile(const GrammarSource &source) const {
 }
 
 std::span<const uint32_t> State::allowed() {
-  if (llg_matcher_compute_mask_into(matcher.get(), words.data(),
+  if (!isKnown &&
+      llg_matcher_compute_mask_into(matcher.get(), words.data(),
                                     words.size() * sizeof(uint32_t)) != 0)
     throw errorOf(matcher);
+  isKnown = true;
   return words;
 }
 
 void State::accept(int32_t id) {
+  isKnown = false;
   if (llg_matcher_consume_token(matcher.get(), static_cast<uint32_t>(id)) != 0)
     throw errorOf(matcher);
 }

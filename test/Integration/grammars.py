@@ -67,6 +67,33 @@ def documents(server, jsonschema):
         checks.check(all(p > -9999 for p in drawn) and len(drawn) > 4, f"{drawn}")
 
 
+def forced(server):
+    """A token that has no other choice is not drawn: the same tokens in fewer steps. Logprobs need a draw for each."""
+    cases = [{"guided_json": schema, **more} for schema in (*SCHEMAS, PARAMETERS["look"])
+             for more in ({}, {"max_tokens": 7}, {"max_tokens": 11}, {"temperature": 0}, {"stop": '"'}, {"stop": ["ge\": ", "nd\": \"t"]}, {"repetition_penalty": 1.2},
+                          {"mirostat": 2}, {"n": 2})]
+    steps = {}
+    answers = {}
+    for way, more in (("drawn", {"logprobs": 0}), ("forced", {}), ("streamed", {"stream": True})):
+        before = server.metric("llamacpp:n_decode_total")
+        answers[way] = []
+        for seed, case in enumerate(cases):
+            status, _, text = server.send("POST", TEXT, {"prompt": "Once upon a time", "seed": seed, "max_tokens": 60, "return_token_ids": True, **case, **more})
+            checks.check(status == 200, f"{case}: {text}")
+            lines = [line[6:] for line in text.split("\n\n") if line.startswith("data: {")] if way == "streamed" else [text]
+            joined = {}
+            for choice in (choice for line in lines for choice in json.loads(line)["choices"]):
+                to = joined.setdefault(choice["index"], {"text": "", "token_ids": [], "finish_reason": None})
+                for name in ("text", "token_ids"):
+                    to[name] += choice[name]
+                to["finish_reason"] = choice["finish_reason"] or to["finish_reason"]
+            answers[way].append(joined)
+        steps[way] = server.metric("llamacpp:n_decode_total") - before
+    for case, *each in zip(cases, *answers.values()):
+        checks.check(each[0] == each[1] == each[2], f"{case}: {each}")
+    checks.check(steps["forced"] < steps["drawn"], f"{steps}")
+
+
 def other_forms(server):
     for body, pattern in (({"structured_outputs": {"regex": "[a-f]{3,5}-[0-9]+!"}}, "[a-f]{3,5}-[0-9]+!"),
                           ({"guided_choice": ["a \"b\"", "c\\d", "東"]}, "a \"b\"|c\\\\d|東"),
@@ -248,6 +275,7 @@ else:
     print("skipped: no jsonschema to validate documents")
 server = Server(stories)
 documents(server, jsonschema)
+forced(server)
 other_forms(server)
 refusals(server)
 server.stop()

@@ -57,10 +57,13 @@ private:
   std::vector<uint32_t> words;
 };
 
-bool isAnother(std::span<const int32_t> before, int32_t id) {
+} // namespace
+
+static bool isAnother(std::span<const int32_t> before, int32_t id) {
   return id % 3 != 0 && (before.empty() || id > before.back() - 9);
 }
 
+namespace {
 class ConstraintTest : public testing::Test {
 protected:
   struct Told {
@@ -69,11 +72,13 @@ protected:
     std::optional<Ending> ending;
   };
 
-  void open(const EngineOptions &options) {
+  void open(const EngineOptions &options,
+            const BatcherOptions &steps = BatcherOptions(),
+            int64_t callTokens = 8) {
     batcher.reset();
-    manifest = hashManifest(400, 8);
+    manifest = hashManifest(400, callTokens);
     engine.emplace(manifest, nullptr, std::vector{hashForward}, pool, options);
-    batcher.emplace(*engine, BatcherOptions());
+    batcher.emplace(*engine, steps);
   }
 
   static Request requestOf(std::vector<int32_t> prompt, int64_t tokens,
@@ -87,14 +92,15 @@ protected:
     return request;
   }
 
-  RequestId add(Request request) {
+  /// The client leaves after `most` tokens.
+  RequestId add(Request request, size_t most = SIZE_MAX) {
     const RequestId id = ++last;
     Told &entry = told[id];
     request.sampling.seed = id;
-    request.onToken = [&entry](const TokenEvent &event) {
+    request.onToken = [&entry, most](const TokenEvent &event) {
       entry.drawn.push_back(event.id);
       entry.logprobs.push_back(event.logprob);
-      return true;
+      return entry.drawn.size() < most;
     };
     request.onEnd = [&entry](const Ending &ending) { entry.ending = ending; };
     batcher->add(std::make_unique<Job>(std::move(request), id, manifest.model));
@@ -140,6 +146,25 @@ protected:
 
 } // namespace
 
+TEST(TokenConstraintTest, FindsTheOnlyToken) {
+  const auto onlyOf = [](std::vector<uint32_t> words) {
+    return onlyAllowed(words);
+  };
+  for (int32_t id = 0; id < 96; ++id) {
+    std::vector<uint32_t> words(3);
+    const auto word = static_cast<size_t>(id) / 32;
+    words[word] = 1U << id % 32;
+    EXPECT_EQ(onlyOf(words), id);
+    words[word] |= 1U << (id + 1) % 32;
+    EXPECT_EQ(onlyOf(words), std::nullopt);
+    words[word] = 1U << id % 32;
+    words[(word + 1) % 3] = 1;
+    EXPECT_EQ(onlyOf(words), std::nullopt);
+  }
+  EXPECT_EQ(onlyOf({}), std::nullopt);
+  EXPECT_EQ(onlyOf({0, 0}), std::nullopt);
+}
+
 TEST_F(ConstraintTest, ChangesNothingWhereAllTokensMayCome) {
   for (const double temperature : {0.0, 1.0}) {
     std::vector<Told> answers;
@@ -184,6 +209,113 @@ TEST_F(ConstraintTest, DrawsAllowedTokens) {
     EXPECT_EQ(told[id].ending->reason, EndReason::Length);
     for (const float logprob : told[id].logprobs)
       EXPECT_TRUE(std::isfinite(logprob));
+  }
+}
+
+/// Leaves one token behind most: runs of three.
+static bool isInRun(std::span<const int32_t> before, int32_t id) {
+  if (before.size() % 4 == 0)
+    return isAnother(before, id);
+  const auto size = static_cast<int32_t>(before.size());
+  return id == (before.back() * 7 + size) % kTokens;
+}
+
+namespace {
+/// A way to draw and to end.
+struct ForcedCase {
+  const char *name;
+  std::function<void(Request &)> change = [](Request &) {};
+  size_t isOver = SIZE_MAX, leaves = SIZE_MAX;
+};
+} // namespace
+
+// Logprobs need a row for each token, so that all are drawn.
+TEST_F(ConstraintTest, ForcedTokensAreThoseOfDraws) {
+  std::vector<ForcedCase> cases = {
+      {"greedy", [](Request &of) { of.sampling.temperature = 0; }},
+      {"penalties", [](Request &of) { of.sampling.repetitionPenalty = 1.3F; }},
+      {"mirostat", [](Request &of) { of.sampling.mirostat = 2; }},
+      {"no token is left", [](Request &of) {
+         for (int32_t id = 0; id < kTokens; id += 3)
+           of.stopTokens.push_back(id);
+         of.sampling.minTokens = 20;
+       }}};
+  for (int32_t id = 0; id < kTokens; id += 6)
+    cases.push_back(
+        {"stop tokens", [id](Request &of) { of.stopTokens = {id, id + 1}; }});
+  for (size_t size = 1; size < 10; ++size) {
+    cases.push_back({"tokens", [size](Request &of) {
+                       of.maxTokens = static_cast<int64_t>(size);
+                     }});
+    cases.push_back({.name = "is over", .isOver = size});
+    cases.push_back({.name = "leaves", .leaves = size});
+  }
+  for (const bool isTight : {false, true}) {
+    std::vector<Told> answers[2];
+    int64_t steps[2] = {};
+    for (const bool isForced : {false, true}) {
+      // With few pages, requests are preempted.
+      open(isTight ? EngineOptions{.sequences = 4, .kvPages = 6}
+                   : EngineOptions{.sequences = 8},
+           {.paced = false}, 64);
+      last = 0;
+      told.clear();
+      std::vector<std::shared_ptr<Rule>> rules;
+      for (const ForcedCase &each : cases) {
+        Request request = requestOf({1, 2, 3}, isTight ? 140 : 40);
+        each.change(request);
+        rules.push_back(std::make_shared<Rule>(isInRun, each.isOver));
+        request.constraint = rules.back();
+        if (isForced)
+          request.logprobs.reset();
+        add(std::move(request), each.leaves);
+      }
+      finish();
+      int64_t drawn = 0;
+      for (const auto &[id, entry] : told) {
+        answers[isForced].push_back(entry);
+        drawn += entry.ending->drawnTokens;
+        EXPECT_EQ(rules[id - 1]->ids, entry.drawn);
+      }
+      EXPECT_EQ(batcher->counts().drawnTokens, drawn);
+      EXPECT_EQ(batcher->counts().preemptions > 0, isTight);
+      steps[isForced] = batcher->counts().steps;
+    }
+    for (size_t i = 0; i < cases.size(); ++i) {
+      EXPECT_EQ(answers[0][i].drawn, answers[1][i].drawn) << cases[i].name;
+      EXPECT_EQ(answers[0][i].ending->reason, answers[1][i].ending->reason)
+          << cases[i].name;
+      EXPECT_EQ(answers[0][i].ending->error, answers[1][i].ending->error);
+    }
+    EXPECT_NE(answers[0][3].ending->error, "");
+    EXPECT_LT(steps[1] * 2, steps[0]);
+  }
+}
+
+// One step appends a bounded number of tokens. An answer gets as many in a step
+// as it would by draws, whatever others wait for.
+TEST_F(ConstraintTest, ForcedTokensDelayNobody) {
+  const auto isNext = [](std::span<const int32_t> before, int32_t id) {
+    return id == std::ssize(before) % kTokens;
+  };
+  const auto stepsOf = [&](int64_t promptTokens, int32_t requests,
+                           bool isForced) {
+    open({.sequences = 8}, {.promptTokens = promptTokens, .paced = false}, 64);
+    for (int32_t first = 0; first < requests; ++first) {
+      Request request = requestOf({first, 2, 3}, 100);
+      request.constraint = std::make_shared<Rule>(isNext);
+      if (isForced)
+        request.logprobs.reset();
+      add(std::move(request));
+    }
+    finish();
+    return batcher->counts().steps;
+  };
+  // A draw and 32 forced tokens in a step.
+  EXPECT_EQ(stepsOf(0, 1, true), 4);
+  for (const int64_t promptTokens : {1, 7, 0}) {
+    const int64_t drawn = stepsOf(promptTokens, 8, false);
+    EXPECT_LT(stepsOf(promptTokens, 8, true), drawn) << promptTokens;
   }
 }
 
