@@ -3,6 +3,7 @@
   hybrid.py MODEL_FOLDER TEMPLATES WORKDIR      the tokenizer is that of MODEL_FOLDER (models/stories)
 """
 import concurrent.futures
+import json
 import pathlib
 import shutil
 import sys
@@ -73,6 +74,22 @@ def turns_read_what_is_new(model):
                 messages.append({"role": "assistant", "content": answer})
 
 
+def calls_read_what_is_new(model):
+    """A turn of an agent reads at most the calls before it, their results and the generation prompt."""
+    server, plain = ChatServer(model), ChatServer(model, "--no-prefix-cache")
+    for thinking in (True, False):
+        what = {"chat_template_kwargs": {"enable_thinking": thinking}, "tools": TOOLS, "max_tokens": 3}
+        messages = [{"role": "user", "content": f"Look. {thinking}"}]
+        before = 0
+        for number in range(4):
+            size, cached = server.chat(messages, **what)[1:]
+            checks.check(before <= cached < size, f"{what}, call {number}: {cached} of {size} tokens were cached, not {before}")
+            before = plain.chat(messages, add_generation_prompt=False, **what)[1]
+            call = {"id": f"call_{number}", "type": "function", "function": {"name": "look", "arguments": json.dumps({"where": number})}}
+            messages += [{"role": "assistant", "content": None, "reasoning_content": "I look.", "tool_calls": [call]},
+                         {"role": "tool", "tool_call_id": call["id"], "content": f"{number} is there. " * 3}]
+
+
 def answers_at_load(model):
     """Preempted requests go on with the same bits, from snapshots at many positions."""
     plain = ChatServer(model, "--no-prefix-cache")
@@ -92,5 +109,6 @@ def answers_at_load(model):
 model = compiled()
 chat_answers_as_generate(model)
 turns_read_what_is_new(model)
+calls_read_what_is_new(model)
 answers_at_load(model)
 checks.finish()
