@@ -1,4 +1,4 @@
-"""Answers with a grammar over HTTP: what a model draws is a document of its schema, alone and under load; reasoning; refusals.
+"""Answers with a grammar over HTTP: what a model draws is a document of its schema, alone and under load; reasoning; refusals; requests of clients.
 
   grammars.py FOLDER MODEL TEMPLATES PACKAGES WORKDIR      MODEL is FOLDER (models/stories), compiled
 
@@ -11,7 +11,7 @@ import re
 import sys
 
 from checks import Checks
-from marked_model import marked_model
+from marked_model import marked_model, qwen2_model
 from packages import import_from
 from server import Server
 
@@ -203,16 +203,41 @@ def check_calls(body, choice, jsonschema):
     return calls, is_whole
 
 
-def streamed_calls(server, body):
-    """The calls of a stream."""
-    calls = []
-    for line in server.send("POST", CHAT, {**body, "stream": True})[2].split("\n\n"):
+def streamed(text):
+    """The calls and the content of a stream."""
+    calls, content = [], ""
+    for line in text.split("\n\n"):
         for choice in json.loads(line[6:])["choices"] if line.startswith("data: {") else ():
+            content += choice["delta"].get("content") or ""
             for call in choice["delta"].get("tool_calls", []):
                 if "id" in call:
                     calls.append((call["function"]["name"], ""))
                 calls[-1] = (calls[-1][0], calls[-1][1] + call["function"]["arguments"])
-    return calls
+    return calls, content
+
+
+def replays():
+    """Requests that clients sent, with texts of our own: test/Inputs/requests.jsonl has the client, the body and the answer of each. The server writes what
+    the client expects, and promises allow it."""
+    template = TEMPLATES / "Qwen-Qwen3-0.6B.jinja"
+    model = qwen2_model(TEMPLATES.with_name("qwen2"), WORK, template)
+    server = Server(model, program=["scripted-server", model, template])
+    for line in (TEMPLATES.parents[1] / "requests.jsonl").read_text().splitlines():
+        sent = json.loads(line)
+        body, expected = {**sent["body"], "model": model.stem}, sent["answer"]
+        call = '\n{"name": "%s", "arguments": %s}\n' % (expected.get("name"), expected.get("arguments"))
+        server.post("/script", pieces=["<tool_call>", call, "</tool_call>"] if "name" in expected else [expected.get("content", "")])
+        status, _, text = server.send("POST", CHAT, body)
+        if "error" in expected:
+            found = {"error": expected["error"] if status == 400 and expected["error"] in text else text}
+        elif status != 200:
+            found = text
+        else:
+            choice = {} if body.get("stream") else json.loads(text)["choices"][0]
+            calls, content = streamed(text) if body.get("stream") else (calls_of(choice)[0], choice["message"]["content"])
+            found = dict(zip(("name", "arguments"), *calls)) if calls else {"content": content}
+        checks.check(found == expected, f"{sent['client']}: {json.dumps(body)}: {found} is not {expected}")
+    server.stop()
 
 
 def promised_calls(model, kind, jsonschema):
@@ -240,7 +265,7 @@ def promised_calls(model, kind, jsonschema):
         seen |= {name for name, _ in calls}
         whole += is_whole
         if i % 7 == 0:
-            checks.check(streamed_calls(server, body) == calls, f"{body}: a stream has other calls")
+            checks.check(streamed(server.send("POST", CHAT, {**body, "stream": True})[2])[0] == calls, f"{body}: a stream has other calls")
     checks.check(seen == set(PARAMETERS) and whole >= 12, f"{kind}: {whole} answers are whole, with calls of {seen}")
     # A keyword that cannot be kept is left out where nothing is promised about it.
     loose = {"messages": HI, "tools": [function("f", {"type": "object", "not": {}})], "tool_choice": "required", "max_tokens": 160, "logit_bias": {think: -100}}
@@ -280,6 +305,7 @@ other_forms(server)
 refusals(server)
 server.stop()
 beside_tools()
+replays()
 thoughts()
 with_tools = marked_model(FOLDER, WORK, TEMPLATES / "Qwen-Qwen3-0.6B.jinja")
 for format_of_calls in ("hermes", "xml"):

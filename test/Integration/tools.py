@@ -1,7 +1,7 @@
 """Calls of tools over HTTP, in both formats: the same whole and streamed, whatever the tokens; results, the next turn, finish reasons, refusals.
 Budgets of the reasoning, and texts between two others.
 
-  tools.py FOLDER MODEL TEMPLATES PACKAGES WORKDIR      MODEL is FOLDER (models/stories), compiled
+  tools.py MODEL TEMPLATES PACKAGES WORKDIR      MODEL is models/stories, compiled; the other model has random weights and the vocabulary of Qwen2
 
 A test program writes the answers token by token (test/Unit/ScriptedServer.cpp). OpenAI's client for Python runs one loop of an agent.
 """
@@ -12,11 +12,11 @@ import subprocess
 import sys
 
 from checks import Checks
-from marked_model import marked_model
+from marked_model import qwen2_model
 from packages import python_with
 from server import Server
 
-FOLDER, stories, TEMPLATES, packages, WORK = (pathlib.Path(a) for a in sys.argv[1:])
+stories, TEMPLATES, packages, WORK = (pathlib.Path(a) for a in sys.argv[1:])
 HERE = pathlib.Path(__file__).parent
 CLIENT = "openai==3.54.0"  # as in clients.py
 CHAT = "/v1/chat/completions"
@@ -134,15 +134,6 @@ def next_turn(server, kind):
         checks.check(cached >= first["usage"]["prompt_tokens"] - 64, f"{kind}: {cached} of {first['usage']['prompt_tokens']} tokens were cached")
 
 
-def replays(server):
-    """Requests that clients sent, with texts of our own: test/Inputs/requests.jsonl has the body and the client of each."""
-    script(server, '<tool_call>\n{"name": "now", "arguments": {"city": "Paris"}}\n</tool_call>')
-    for line in (TEMPLATES.parents[1] / "requests.jsonl").read_text().splitlines():
-        sent = json.loads(line)
-        status, _, text = server.send("POST", CHAT, sent["body"])
-        checks.check(status == 200 and '"tool_calls"' in text, f"{sent['client']}: {status} {text[:300]}")
-
-
 def thoughts(server):
     """A call in the reasoning is one if the answer ends behind it."""
     call = '<tool_call>\n{"name": "look", "arguments": {"where": "x"}}\n</tool_call>'
@@ -217,7 +208,6 @@ for name, kind in (("Qwen-Qwen3-0.6B", "hermes"), ("Qwen3-Coder", "xml")):
     calls(server, kind)
     next_turn(server, kind)
     if kind == "hermes":
-        replays(server)
         script(server, CALLS[kind].split("\n<tool_call>")[0])
         if python := python_with(CLIENT, packages):
             checks.check(subprocess.run([python, HERE / "client_tools.py", server.address]).returncode == 0, "OpenAI's client for Python")
@@ -225,8 +215,9 @@ for name, kind in (("Qwen-Qwen3-0.6B", "hermes"), ("Qwen3-Coder", "xml")):
             print("skipped: no client for Python")
     server.stop()
 # The marks are tokens.
-server = start("Qwen-Qwen3-0.6B", model=marked_model(FOLDER, WORK))
+server = start("Qwen-Qwen3-0.6B", model=qwen2_model(TEMPLATES.with_name("qwen2"), WORK, TEMPLATES / "Qwen-Qwen3-0.6B.jinja"))
 calls(server, "hermes")
+next_turn(server, "hermes")
 thoughts(server)
 budgets(server)
 fills(server)
