@@ -288,10 +288,10 @@ void Job::follow(const Job &other) {
   sampler.follow(other.sampler);
 }
 
-void Job::extend(int32_t id) {
-  tokens.push_back(id);
+void Job::extend(int32_t token) {
+  tokens.push_back(token);
   settled = tokens.size();
-  sampler.acceptDrawn(id);
+  sampler.acceptDrawn(token);
 }
 
 void Job::fail(const Error &reason) {

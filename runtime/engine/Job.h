@@ -108,7 +108,7 @@ public:
   /// Takes over all tokens of another job of the search.
   void follow(const Job &other);
   /// Appends the next token of a beam.
-  void extend(int32_t id);
+  void extend(int32_t token);
 
   Request request;
   /// That of its series.
