@@ -91,9 +91,14 @@ def floats(rng, name, shape):
 
 
 def blocks(rng, kind, shape):
-    """Random integers with scales that give weights a deviation of about 1 / sqrt(K)."""
+    """Random integers with scales that give weights a deviation of about 1 / sqrt(K), and a mean of 0: else all tokens get one direction in
+    common, and choose the same experts."""
     values, size = gguf.GGML_QUANT_SIZES[kind]
     data = rng.integers(0, 256, (np.prod(shape, dtype=np.int64) // values, size), dtype=np.uint8)
+    if kind == TYPES.Q4_0:
+        # Two integers a byte, from -7 to 7.
+        data = np.where(data & 15, data, data | 8)
+        data = np.where(data >> 4, data, data | 128)
     for place, deviation in SCALES[kind].items():
         data[:, place:place + 2] = np.frombuffer(np.float16(shape[-1] ** -0.5 / deviation).tobytes(), np.uint8)
     return data.reshape(*shape[:-1], -1)
