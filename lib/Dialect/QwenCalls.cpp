@@ -486,23 +486,35 @@ static Fixed expertsFixed(ExpertsOp op, const CallFacts &facts,
           .scratch = Length(scratch)};
 }
 
-DriverCall ExpertsUpOp::getDriverCall(const CallFacts &facts) {
-  CallOf of(*this, facts);
-  const ExpertsUpArguments arguments = {.in = blockRowsOf(getInput()),
-                                        .order = rowsOf(getOrder()).at,
-                                        .first = rowsOf(getFirst()).at,
+/// The call of experts_gate or experts_up.
+template <typename ExpertsOp>
+static DriverCall expertsUpCall(ExpertsOp op, Value gates,
+                                const CallFacts &facts) {
+  CallOf of(op, facts);
+  const bool isQuantized = isInBlocks(op.getInput().getType());
+  const ExpertsUpArguments arguments = {.in = blockRowsOf(op.getInput()),
+                                        .order = rowsOf(op.getOrder()).at,
+                                        .first = rowsOf(op.getFirst()).at,
                                         .weight = of.part(0),
-                                        .out = blockRowsOf(getResult()),
+                                        .gates = optionalRows(gates),
+                                        .out = blockRowsOf(op.getResult()),
                                         .op = of.id()};
   const auto constants = [&]<typename Fixed>(Fixed) {
     return expertsFixed<Fixed>(
-        *this, facts, getResult(), widthOf(getResult()),
-        expertsUpScratch(widthOf(getInput()),
-                         isInBlocks(getInput().getType())));
+        op, facts, op.getResult(), widthOf(op.getResult()),
+        expertsUpScratch(widthOf(op.getInput()), isQuantized));
   };
-  if (isInBlocks(getInput().getType()))
+  if (isQuantized)
     return of.call(arguments, constants(fixed::ExpertsUpQ8()));
   return of.call(arguments, constants(fixed::ExpertsUpF32()));
+}
+
+DriverCall ExpertsGateOp::getDriverCall(const CallFacts &facts) {
+  return expertsUpCall(*this, nullptr, facts);
+}
+
+DriverCall ExpertsUpOp::getDriverCall(const CallFacts &facts) {
+  return expertsUpCall(*this, getGates(), facts);
 }
 
 DriverCall ExpertsDownOp::getDriverCall(const CallFacts &facts) {

@@ -406,10 +406,24 @@ SmallVector<KernelUse> RouteOp::getKernelUses() {
   return uses;
 }
 
+/// Multiplications of a token in a product of experts with one matrix.
+static int64_t expertMacs(Value input, Value result) {
+  return choicesOfToken(result) * widthOf(input) * widthOf(result);
+}
+
+SmallVector<KernelUse> ExpertsGateOp::getKernelUses() {
+  return productUses(getInput(), expertMacs(getInput(), getResult()));
+}
+
+SmallVector<WeightUse> ExpertsGateOp::getWeightUses() {
+  return {expertsUse(only(getGateAttr()), getFirst(), getResult(),
+                     widthOf(getResult()), widthOf(getInput()))};
+}
+
 SmallVector<KernelUse> ExpertsUpOp::getKernelUses() {
   const int64_t choices = choicesOfToken(getResult());
   SmallVector<KernelUse> uses = productUses(
-      getInput(), choices * 2 * widthOf(getInput()) * widthOf(getResult()));
+      getInput(), (getGate() ? 2 : 1) * expertMacs(getInput(), getResult()));
   KernelUse activation =
       calledInBlocks(isInBlocks(getResult().getType()) ? KernelOp::SwiGluQ8
                                                        : KernelOp::SwiGluF32,
@@ -421,7 +435,9 @@ SmallVector<KernelUse> ExpertsUpOp::getKernelUses() {
 }
 
 SmallVector<WeightUse> ExpertsUpOp::getWeightUses() {
-  const Attribute segments[] = {getGateAttr(), getUpAttr()};
+  SmallVector<Attribute> segments = {getUpAttr()};
+  if (getGate())
+    segments.insert(segments.begin(), getGateAttr());
   return {expertsUse(ArrayAttr::get(getContext(), segments), getFirst(),
                      getResult(), widthOf(getResult()), widthOf(getInput()))};
 }

@@ -415,7 +415,23 @@ static LogicalResult verifyExperts(ExpertsOp op, Value activations, int64_t k,
       succeeded(verifyMultiple(op, "width of the result", outputs, kGroup)));
 }
 
+LogicalResult ExpertsGateOp::verify() {
+  if (isInBlocks(getResult().getType()))
+    return emitOpError() << "has a quantized result";
+  return verifyExperts(*this, getResult(), widthOf(getInput()),
+                       widthOf(getResult()));
+}
+
 LogicalResult ExpertsUpOp::verify() {
+  if (getGate().has_value() == (getGates() != nullptr))
+    return emitOpError() << "needs either a gate or gates";
+  if (getGates() &&
+      (isInBlocks(getGates().getType()) ||
+       choicesOfToken(getGates()) != choicesOfToken(getResult()) ||
+       widthOf(getGates()) != widthOf(getResult())))
+    return emitOpError() << "has gates of " << getGates().getType()
+                         << " when f32 of the shape of "
+                         << getResult().getType() << " is needed";
   return verifyExperts(*this, getResult(), widthOf(getInput()),
                        widthOf(getResult()));
 }

@@ -34,8 +34,7 @@ struct Quantize final : qwen::impl::QuantizeBase<Quantize> {
     if (failed(setFormats()))
       return signalPassFailure();
     const SymbolTable symbols(module);
-    if (failed(checkExperts(symbols)))
-      return signalPassFailure();
+    divideExperts(symbols);
     const auto quantize = [&](OpOperand &input, FlatSymbolRefAttr weight) {
       auto matrix = symbols.lookup<WeightOp>(weight.getValue());
       if (matrix && isQuantized(matrix.getFormat()->getValue()))
@@ -47,8 +46,10 @@ struct Quantize final : qwen::impl::QuantizeBase<Quantize> {
                  cast<FlatSymbolRefAttr>(linear.getWeights()[0]));
       else if (auto head = dyn_cast<LmHeadOp>(op))
         quantize(head.getInputMutable(), head.getWeightAttr());
+      else if (auto gate = dyn_cast<ExpertsGateOp>(op))
+        quantize(gate.getInputMutable(), gate.getGateAttr());
       else if (auto up = dyn_cast<ExpertsUpOp>(op))
-        quantize(up.getInputMutable(), up.getGateAttr());
+        quantize(up.getInputMutable(), up.getUpAttr());
       else if (auto down = dyn_cast<ExpertsDownOp>(op))
         quantize(down.getInputMutable(), down.getDownAttr());
     });
@@ -112,24 +113,31 @@ private:
     return success();
   }
 
-  /// A product of experts reads gate and up together.
-  LogicalResult checkExperts(const SymbolTable &symbols) {
-    const WalkResult result = getOperation().walk([&](ExpertsUpOp op) {
-      const auto formatOf = [&](StringRef name) {
-        return symbols.lookup<WeightOp>(name).getFormat()->getValue();
-      };
-      const WeightFormat gate = formatOf(op.getGate()),
-                         up = formatOf(op.getUp());
-      if (gate == up)
-        return WalkResult::advance();
-      op.emitOpError() << "reads " << op.getGateAttr() << " in "
-                       << weightFormatName(gate) << " and " << op.getUpAttr()
-                       << " in " << weightFormatName(up)
-                       << " when gate and up of experts need one format; "
-                          "--tensor-weights gives them one";
-      return WalkResult::interrupt();
+  /// An op reads matrices of one format. Where gate and up of experts have two,
+  /// an op of its own computes the gates.
+  void divideExperts(const SymbolTable &symbols) {
+    const auto formatOf = [&](FlatSymbolRefAttr name) {
+      return symbols.lookup<WeightOp>(name.getValue()).getFormat();
+    };
+    const auto locationOf = [&](FlatSymbolRefAttr name) {
+      StringRef op = name.getValue();
+      op.consume_back(".weight");
+      return NameLoc::get(StringAttr::get(&getContext(), op));
+    };
+    getOperation().walk([&](ExpertsUpOp up) {
+      const FlatSymbolRefAttr gate = up.getGateAttr();
+      if (!gate || formatOf(gate) == formatOf(up.getUpAttr()))
+        return;
+      OpBuilder builder(up);
+      ExpertsGateOp::Properties properties;
+      properties.setGate(gate);
+      up.getGatesMutable().assign(ExpertsGateOp::create(
+          builder, locationOf(gate), TypeRange(up.getResult().getType()),
+          ValueRange({up.getInput(), up.getOrder(), up.getFirst()}),
+          properties));
+      up.removeGateAttr();
+      up->setLoc(locationOf(up.getUpAttr()));
     });
-    return failure(result.wasInterrupted());
   }
 
   /// `activations` in blocks; quantized once for all users, right behind their

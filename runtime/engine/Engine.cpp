@@ -193,9 +193,10 @@ uint64_t Engine::finishCheck(const std::function<bool()> &enough) {
   return checker ? checker->finish(enough) : 0;
 }
 
-void Engine::trace(Tracer *tracer) {
+void Engine::trace(Tracer *to) {
   pool.bind(context);
   context.trace = nullptr;
+  tracer = to;
   if (tracer)
     tracer->bind(context);
 }
@@ -279,6 +280,8 @@ void Engine::runEntry(size_t program) {
   std::ranges::copy(hiddenTokens, wantedTokens.begin() + context.rows);
   std::ranges::fill(taken, 0);
   pool.run(entries[program], context);
+  if (tracer)
+    tracer->addCall(taken);
 }
 
 void Engine::callForward(std::span<const Token> batch) {

@@ -166,9 +166,9 @@ public:
   /// check. Throws Error if the weights are damaged.
   uint64_t finishCheck(const std::function<bool()> &enough = {});
 
-  /// Records all later calls in `tracer`, which must have threads() threads.
-  /// Null stops the recording.
-  void trace(Tracer *tracer);
+  /// Records all later calls in `to`, which must have threads() threads. Null
+  /// stops the recording.
+  void trace(Tracer *to);
 
 private:
   /// Throws Error if a token does not follow in its sequence, or if the model
@@ -217,6 +217,7 @@ private:
   /// The tokens of a call whose hidden values are wanted.
   std::vector<int32_t> hiddenTokens;
   std::vector<uint32_t> flags, taken;
+  Tracer *tracer = nullptr;
   /// Index in the batch of each token of a call.
   std::vector<size_t> indices;
   /// The rows that a call gives.

@@ -18,6 +18,7 @@ void Tracer::bind(Context &context) {
 void Tracer::clear() {
   for (List &list : lists)
     list.events.clear();
+  calls.clear();
 }
 
 void Tracer::trace(void *state, int32_t thread, int32_t op) {

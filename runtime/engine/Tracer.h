@@ -40,6 +40,10 @@ public:
   const std::vector<Event> &events(int32_t thread) const {
     return lists[static_cast<size_t>(thread)].events;
   }
+  /// Context::taken of each call since `clear`, after the call.
+  const std::vector<std::vector<uint32_t>> &taken() const { return calls; }
+  /// Adds a call. Its threads have finished.
+  void addCall(const std::vector<uint32_t> &taken) { calls.push_back(taken); }
   void clear();
 
 private:
@@ -51,6 +55,7 @@ private:
   static void barrier(void *state, int32_t thread);
 
   std::vector<List> lists;
+  std::vector<std::vector<uint32_t>> calls;
   void (*wait)(void *state, int32_t thread) = nullptr;
   void *waitState = nullptr;
 };

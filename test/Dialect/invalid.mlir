@@ -834,6 +834,33 @@ func.func @f(%x: tensor<?x64xf32>, %order: tensor<?x2xi32>, %first: tensor<5xi32
 // -----
 
 qwen.weight @w : tensor<128x64xf32> from #qwen.source<"m">
+func.func @f(%x: tensor<?x64xf32>, %order: tensor<?x2xi32>, %first: tensor<5xi32>, %g: tensor<?x3x32xf32>) {
+  // expected-error@+1 {{has gates of 'tensor<?x3x32xf32>' when f32 of the shape of 'tensor<?x2x32xf32>' is needed}}
+  %h = qwen.experts_up %x, %order, %first, gates(%g : tensor<?x3x32xf32>), @w : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<128x64xf32> from #qwen.source<"m">
+func.func @f(%x: tensor<?x64xf32>, %order: tensor<?x2xi32>, %first: tensor<5xi32>) {
+  // expected-error@+1 {{needs either a gate or gates}}
+  %h = "qwen.experts_up"(%x, %order, %first) {up = @w} : (tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32>) -> tensor<?x2x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<128x64xf32> from #qwen.source<"m">
+func.func @f(%x: tensor<?x64xf32>, %order: tensor<?x2xi32>, %first: tensor<5xi32>) {
+  // expected-error@+1 {{has a quantized result}}
+  %g = qwen.experts_gate %x, %order, %first, @w : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xi8, #qwen.blocks<128>>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<128x64xf32> from #qwen.source<"m">
 func.func @f(%x: tensor<?x64xf32>, %order: tensor<?x5xi32>, %first: tensor<5xi32>) {
   // expected-error@+1 {{has 5 experts of a token when 1 to 4 is needed}}
   %h = qwen.experts_up %x, %order, %first, @w, @w : tensor<?x64xf32>, tensor<?x5xi32>, tensor<5xi32> -> tensor<?x5x32xf32>

@@ -201,6 +201,10 @@ func.func @experts(%x: tensor<?x64xf32>, %xq: tensor<?x64xi8, #qwen.blocks<128>>
   %h = qwen.experts_up %x, %order, %first, @stack.up, @stack.up : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xf32>
   // CHECK: %[[Q:.*]] = qwen.experts_up %{{.*}}, %[[ORDER]], %[[FIRST]], @stack.up, @stack.up : tensor<?x64xi8, #qwen.blocks<128>>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xi8, #qwen.blocks<128>>
   %q = qwen.experts_up %xq, %order, %first, @stack.up, @stack.up : tensor<?x64xi8, #qwen.blocks<128>>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xi8, #qwen.blocks<128>>
+  // CHECK: %[[G:.*]] = qwen.experts_gate %{{.*}}, %[[ORDER]], %[[FIRST]], @stack.up : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xf32>
+  %g = qwen.experts_gate %x, %order, %first, @stack.up : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xf32>
+  // CHECK: qwen.experts_up %{{.*}}, %[[ORDER]], %[[FIRST]], gates(%[[G]] : tensor<?x2x32xf32>), @stack.up : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xf32>
+  %u = qwen.experts_up %x, %order, %first, gates(%g : tensor<?x2x32xf32>), @stack.up : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xf32>
   // CHECK: qwen.experts_down %[[H]], %[[W]], %[[ORDER]], %[[FIRST]], @stack.down : tensor<?x2x32xf32>, tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x64xf32>
   %y = qwen.experts_down %h, %w, %order, %first, @stack.down : tensor<?x2x32xf32>, tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x64xf32>
   // CHECK: qwen.experts_down %[[Q]], %[[W3]], %[[ORDER]], %[[FIRST]], @stack.down plus(%{{.*}}, %{{.*}} : tensor<?x64xf32>, tensor<?x64xf32>) : tensor<?x2x32xi8, #qwen.blocks<128>>, tensor<?x3xf32>

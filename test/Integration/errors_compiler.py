@@ -120,9 +120,6 @@ ROWS = [
         'qwen-opt: bad/model.safetensors: tensor "model.layers.0.mlp.experts.0.gate_proj.weight" has shape [64, 64] when [96, 64] is needed'),
     Row("a width of experts that is no multiple", edited(MOE, moe_intermediate_size=48), COMPILE, 3,
         "qwen-opt: bad/config.json: moe_intermediate_size is 48 when a multiple of 32 is needed"),
-    Row("two formats of a product of experts", None, "qwen-opt qwen3-moe-f32 -o out/model.qwen --tensor-weights experts.gate_proj=q4_0", 1,
-        "qwen-opt: 'qwen.experts_up' op reads @model.layers.0.mlp.experts.gate_proj.weight in q4_0 and "
-        "@model.layers.0.mlp.experts.up_proj.weight in q6_k when gate and up of experts need one format; --tensor-weights gives them one"),
     Row("a router of another width", edited(MOE, num_local_experts=7), COMPILE, 3,
         'qwen-opt: bad/model.safetensors: tensor "model.layers.0.mlp.gate.weight" has shape [8, 64] when [7, 64] is needed'),
     Row("another activation", edited(hidden_act="gelu"), COMPILE, 3,

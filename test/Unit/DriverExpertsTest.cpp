@@ -12,15 +12,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 using namespace qwen;
 using namespace qwen::test;
 
 namespace {
-/// Sizes of a layer.
+/// Sizes of a layer. If gate and up have two formats, each has an op.
 struct Sizes {
   int64_t experts, active, hidden, width;
-  WeightFormat up, down;
+  WeightFormat gate, up, down;
   bool isNormalized, isShared;
 };
 
@@ -31,7 +32,8 @@ struct Layer {
   const Sizes sizes;
   ReferenceExperts reference;
   Memory image;
-  int64_t weight = 0, down = 0, stride = 0;
+  /// Where gate is in the image, and up and down behind it.
+  int64_t weight = 0, up = 0, down = 0, stride = 0;
 };
 
 /// A call's tokens in the arena.
@@ -41,8 +43,8 @@ struct CallTokens {
 } // namespace
 
 Layer::Layer(const Sizes &sizes, Random &random) : sizes(sizes) {
-  const auto &[experts, active, hidden, width, up, downFormat, isNormalized,
-               isShared] = sizes;
+  const auto &[experts, active, hidden, width, gateFormat, upFormat, downFormat,
+               isNormalized, isShared] = sizes;
   reference = {Matrix(WeightFormat::F32, experts, hidden,
                       random.values(experts * hidden)),
                active, isNormalized};
@@ -51,8 +53,8 @@ Layer::Layer(const Sizes &sizes, Random &random) : sizes(sizes) {
     const auto matrix = [&](WeightFormat format, int64_t n, int64_t k) {
       return Matrix(format, n, k, random.values(n * k, 0.2f));
     };
-    reference.experts.push_back({matrix(up, width, hidden),
-                                 matrix(up, width, hidden),
+    reference.experts.push_back({matrix(gateFormat, width, hidden),
+                                 matrix(upFormat, width, hidden),
                                  matrix(downFormat, hidden, width)});
     const auto &expert = reference.experts.back();
     const auto add = [&](const Matrix &of) {
@@ -62,6 +64,10 @@ Layer::Layer(const Sizes &sizes, Random &random) : sizes(sizes) {
       bytes.resize(static_cast<size_t>(alignTo(std::ssize(bytes), 64)));
     };
     add(expert.gate);
+    if (gateFormat != upFormat)
+      align();
+    if (e == 0)
+      up = std::ssize(bytes);
     add(expert.up);
     align();
     if (e == 0)
@@ -91,7 +97,7 @@ template <KernelOp Op> static auto tilesOf(WeightFormat format) {
 }
 
 namespace {
-/// A call of the three ops.
+/// A call of the ops.
 class ExpertsCall {
 public:
   ExpertsCall(Layer &layer, const CallTokens &tokens,
@@ -103,10 +109,19 @@ public:
     return arena.at(out) + token * layer.sizes.hidden;
   }
   const std::vector<uint32_t> &flags() const { return call.flags; }
+  /// The number of experts that have tokens: as the route says, and by the ids.
+  uint32_t saidExperts() const { return call.context.taken[0]; }
+  size_t usedExperts() {
+    const int32_t *begin = arena.at<int32_t>(ids);
+    return std::set(begin, begin + count * layer.sizes.active).size();
+  }
 
 private:
   void route(int32_t thread);
-  void up(int32_t thread);
+  /// The product with the matrices of `format` at `weight` behind the first
+  /// one: with SwiGLU if `out` is `hidden`.
+  void multiply(int32_t thread, OpId op, WeightFormat format, int64_t weight,
+                Rows gates, const BlockRows &to);
   void down(int32_t thread);
 
   /// The place of blocks of int8 of so many rows.
@@ -121,7 +136,7 @@ private:
   Memory arena;
   int64_t logits, sharedLogits, shared, residual, weights, ids, order, first,
       out;
-  BlockRows in, hidden;
+  BlockRows floats, blocks, gates, hidden;
   DriverCall call;
 };
 } // namespace
@@ -129,7 +144,7 @@ private:
 ExpertsCall::ExpertsCall(Layer &layer, const CallTokens &tokens,
                          std::vector<uint32_t> shares)
     : layer(layer), count(std::ssize(tokens.x) / layer.sizes.hidden),
-      call(std::move(shares), count, 3) {
+      call(std::move(shares), count, 4) {
   const Sizes &sizes = layer.sizes;
   logits = arena.add(tokens.logits);
   sharedLogits = arena.add(tokens.sharedLogits);
@@ -140,18 +155,16 @@ ExpertsCall::ExpertsCall(Layer &layer, const CallTokens &tokens,
   order = arena.reserve<int32_t>(count * sizes.active);
   first = arena.reserve<int32_t>(sizes.experts + 1);
   out = arena.reserve(count * sizes.hidden);
-  if (isQuantized(sizes.up)) {
-    in = reserveBlocks(count, sizes.hidden);
-    for (int64_t i = 0; i < count; ++i)
-      numerics::quantizeQ8(
-          tokens.x.data() + i * sizes.hidden, sizes.hidden,
-          arena.at<int8_t>(in.at) + i * sizes.hidden,
-          arena.at(in.scales) + i * ceilDiv(sizes.hidden, kActivationBlock),
-          arena.at<int32_t>(in.sums) + i * sizes.hidden / kGroup);
-  } else {
-    in = blockRows(arena.add(tokens.x), sizes.hidden);
-  }
+  floats = blockRows(arena.add(tokens.x), sizes.hidden);
+  blocks = reserveBlocks(count, sizes.hidden);
+  for (int64_t i = 0; i < count; ++i)
+    numerics::quantizeQ8(
+        tokens.x.data() + i * sizes.hidden, sizes.hidden,
+        arena.at<int8_t>(blocks.at) + i * sizes.hidden,
+        arena.at(blocks.scales) + i * ceilDiv(sizes.hidden, kActivationBlock),
+        arena.at<int32_t>(blocks.sums) + i * sizes.hidden / kGroup);
   const int64_t choices = count * sizes.active;
+  gates = blockRows(arena.reserve(choices * sizes.width), sizes.width);
   hidden = isQuantized(sizes.down)
                ? reserveBlocks(choices, sizes.width)
                : blockRows(arena.reserve(choices * sizes.width), sizes.width);
@@ -176,17 +189,20 @@ void ExpertsCall::route(int32_t thread) {
                    .sigmoid = sizes.isShared ? numerics::sigmoids : nullptr});
 }
 
-void ExpertsCall::up(int32_t thread) {
+void ExpertsCall::multiply(int32_t thread, OpId op, WeightFormat format,
+                           int64_t weight, Rows gateRows, const BlockRows &to) {
   const Sizes &sizes = layer.sizes;
-  const ExpertsUpArguments arguments = {.in = in,
-                                        .order = ArenaOffset(order),
-                                        .first = ArenaOffset(first),
-                                        .weight = WeightOffset(layer.weight),
-                                        .out = hidden,
-                                        .op = OpId(1)};
-  Values scratch(static_cast<size_t>(
-      expertsUpScratch(sizes.hidden, isQuantized(sizes.up))));
-  const bool isInBlocks = isQuantized(sizes.down);
+  const ExpertsUpArguments arguments = {
+      .in = isQuantized(format) ? blocks : floats,
+      .order = ArenaOffset(order),
+      .first = ArenaOffset(first),
+      .weight = WeightOffset(layer.weight + weight),
+      .gates = gateRows,
+      .out = to,
+      .op = op};
+  Values scratch(
+      static_cast<size_t>(expertsUpScratch(sizes.hidden, isQuantized(format))));
+  const bool isUp = &to == &hidden, isInBlocks = isQuantized(sizes.down);
   const auto constants = [&]<typename Instance>(const auto &product,
                                                 Instance) -> Instance {
     return {.experts = Experts(sizes.experts),
@@ -194,18 +210,18 @@ void ExpertsCall::up(int32_t thread) {
             .k = Length(sizes.hidden),
             .width = Length(sizes.width),
             .stride = Bytes(layer.stride),
-            .panelBytes = Bytes(panelBytes(sizes.up, sizes.hidden)),
+            .panelBytes = Bytes(panelBytes(format, sizes.hidden)),
             .scratch = scratch.data(),
             .product = product,
-            .swiGluF32 = isInBlocks ? nullptr : numerics::swiGluF32,
-            .swiGluQ8 = isInBlocks ? numerics::swiGluQ8 : nullptr};
+            .swiGluF32 = isUp && !isInBlocks ? numerics::swiGluF32 : nullptr,
+            .swiGluQ8 = isUp && isInBlocks ? numerics::swiGluQ8 : nullptr};
   };
-  if (isQuantized(sizes.up)) {
-    const auto tiles = tilesOf<KernelOp::LinearQ8>(sizes.up);
+  if (isQuantized(format)) {
+    const auto tiles = tilesOf<KernelOp::LinearQ8>(format);
     qwenDriverExpertsUpQ8(&call.context, thread, arguments,
                           constants(productOf(tiles), ExpertsUpQ8Instance()));
   } else {
-    const auto tiles = tilesOf<KernelOp::LinearF32>(sizes.up);
+    const auto tiles = tilesOf<KernelOp::LinearF32>(format);
     qwenDriverExpertsUpF32(&call.context, thread, arguments,
                            constants(productOf(tiles), ExpertsUpF32Instance()));
   }
@@ -223,7 +239,7 @@ void ExpertsCall::down(int32_t thread) {
       .isScaled = Flag(sizes.isShared),
       .last = rows(residual, sizes.hidden),
       .out = rows(out, sizes.hidden),
-      .op = OpId(2)};
+      .op = OpId(3)};
   Values scratch(static_cast<size_t>(kExpertValues));
   const auto constants = [&]<typename Instance>(const auto &product,
                                                 Instance) -> Instance {
@@ -254,7 +270,16 @@ void ExpertsCall::run() {
   call.run([&](int32_t thread) {
     route(thread);
     qwenDriverBarrier(&call.context, thread);
-    up(thread);
+    const Sizes &sizes = layer.sizes;
+    const Rows none = rows(-1, 0);
+    if (sizes.gate == sizes.up) {
+      multiply(thread, OpId(1), sizes.up, 0, none, hidden);
+    } else {
+      multiply(thread, OpId(1), sizes.gate, 0, none, gates);
+      qwenDriverBarrier(&call.context, thread);
+      multiply(thread, OpId(2), sizes.up, layer.up, rows(gates.at, sizes.width),
+               hidden);
+    }
     qwenDriverBarrier(&call.context, thread);
     down(thread);
   });
@@ -303,12 +328,22 @@ static Values expectedOf(const Layer &layer, const CallTokens &tokens,
 }
 
 static constexpr Sizes kSizes[] = {
-    {7, 3, 96, 64, WeightFormat::Q4_0, WeightFormat::Q4_0, true, false},
-    {5, 1, 64, 160, WeightFormat::Q8_0, WeightFormat::Q6_K, false, true},
-    {4, 4, 160, 288, WeightFormat::F32, WeightFormat::BF16, true, true},
-    {9, 2, 64, 32, WeightFormat::F32, WeightFormat::Q4_0, false, false},
-    {6, 3, 96, 128, WeightFormat::Q4_0, WeightFormat::F32, true, false},
-    {40, 8, 32, 1184, WeightFormat::Q4_0, WeightFormat::Q4_0, true, true}};
+    {7, 3, 96, 64, WeightFormat::Q4_0, WeightFormat::Q4_0, WeightFormat::Q4_0,
+     true, false},
+    {5, 1, 64, 160, WeightFormat::Q8_0, WeightFormat::Q8_0, WeightFormat::Q6_K,
+     false, true},
+    {4, 4, 160, 288, WeightFormat::F32, WeightFormat::F32, WeightFormat::BF16,
+     true, true},
+    {9, 2, 64, 32, WeightFormat::F32, WeightFormat::F32, WeightFormat::Q4_0,
+     false, false},
+    {6, 3, 96, 128, WeightFormat::Q4_0, WeightFormat::Q4_0, WeightFormat::F32,
+     true, false},
+    {40, 8, 32, 1184, WeightFormat::Q4_0, WeightFormat::Q4_0,
+     WeightFormat::Q4_0, true, true},
+    {6, 2, 96, 160, WeightFormat::Q4_0, WeightFormat::Q8_0, WeightFormat::Q4_0,
+     true, false},
+    {5, 3, 64, 288, WeightFormat::Q8_0, WeightFormat::F32, WeightFormat::F32,
+     false, true}};
 
 TEST(Experts, GiveATokenWhatItGetsAlone) {
   uint32_t seed = 0;
@@ -325,6 +360,7 @@ TEST(Experts, GiveATokenWhatItGetsAlone) {
         ExpertsCall call(layer, tokens,
                          randomShares(random.between(1, 5), random));
         call.run();
+        EXPECT_EQ(call.saidExperts(), call.usedExperts());
         for (int64_t i = 0; i < count; i += sampled ? 7 : 1) {
           ASSERT_TRUE(isSame(call.result(i), expectedOf(layer, tokens, i)))
               << "layer " << seed << ", token " << i << " of " << count;

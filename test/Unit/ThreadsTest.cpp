@@ -110,7 +110,10 @@ TEST(Tracer, SeesOpsAndBarriersOfEveryThread) {
   tracer.bind(context);
   for (int round = 0; round < 2; ++round) {
     tracer.clear();
+    EXPECT_TRUE(tracer.taken().empty());
     pool.run(tracedForward, context);
+    tracer.addCall({4, 0});
+    EXPECT_EQ(tracer.taken(), (std::vector<std::vector<uint32_t>>{{4, 0}}));
     for (int32_t thread = 0; thread < 3; ++thread) {
       std::vector<int32_t> ops;
       int64_t last = 0;

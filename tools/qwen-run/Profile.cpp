@@ -56,10 +56,30 @@ void Profile::add(const Tracer &tracer, const SequenceStep &step,
   }
 
   for (size_t i = 0; i < ops.size(); ++i) {
-    const StepWork work = workOfStep(program.work[i], step);
-    ops[i].bytes = work.bytes;
-    ops[i].macs = work.macs;
+    ops[i].bytes = bytesOf(i, tracer, step);
+    ops[i].macs = workOfStep(program.work[i], step).macs;
   }
+}
+
+double Profile::bytesOf(size_t op, const Tracer &tracer,
+                        const SequenceStep &step) const {
+  OpWork work = program.work[op];
+  if (!work.routed)
+    return workOfStep(work, step).bytes;
+  // The last route before the op has the number of experts.
+  size_t route = op;
+  while (route > 0 && program.work[route].kind != OpKind::Route)
+    --route;
+  const auto &calls = program.work[route].calls;
+  if (calls.empty() || calls[0].length == 0)
+    return workOfStep(work, step).bytes;
+  double weights = 0;
+  for (const std::vector<uint32_t> &taken : tracer.taken())
+    weights += static_cast<double>(work.weightBytes) * taken[route] /
+               static_cast<double>(calls[0].length);
+  work.routed = false;
+  work.weightBytes = work.activeBytes = 0;
+  return weights + workOfStep(work, step).bytes;
 }
 
 Profile::Times &Profile::Times::operator+=(const Times &other) {

@@ -21,7 +21,7 @@ public:
   explicit Profile(const Manifest &manifest);
 
   /// Keeps the times of `step` in `tracer` if no step before it took fewer
-  /// `seconds`.
+  /// `seconds`, with the bytes of the experts that it has read.
   void add(const Tracer &tracer, const SequenceStep &step, double seconds);
 
   /// Milliseconds of that step by class of op and by layer, with megabytes
@@ -46,6 +46,9 @@ private:
     Times times;
   };
 
+  /// Bytes of an op in `step`, of which `tracer` knows the calls.
+  double bytesOf(size_t op, const Tracer &tracer,
+                 const SequenceStep &step) const;
   /// All ops together.
   Times sum() const;
   /// Rows by class of op, in the order of the model.

@@ -71,7 +71,8 @@ struct Context {
   void (*trace)(void *state, int32_t thread, int32_t op);
   void *traceState;
   /// Units that threads have stolen from the tail of each op, [ops]; the
-  /// runtime sets zeros before the call.
+  /// runtime sets zeros before the call. After the call, a route has the number
+  /// of experts that have tokens.
   uint32_t *taken;
 };
 static_assert(sizeof(Context) == size_t{21} * 8);

@@ -44,17 +44,39 @@ def Qwen_RouteOp : Qwen_ComputeOp<"route", "Token", [Pure, AllTypesMatch<["ids",
   let hasVerifier = 1;
 }
 
+def Qwen_ExpertsGateOp : Qwen_ComputeOp<"experts_gate", "Panel", [Pure], ["getWeightUses"],
+    (ins Qwen_Activations:$input, Qwen_ChoiceIntegers:$order, Qwen_Integers:$first, FlatSymbolRefAttr:$gate),
+    "$input `,` $order `,` $first `,` $gate",
+    "type($input) `,` type($order) `,` type($first) `->` type($result)"> {
+  let summary = "The product of experts that is a gate";
+  let description = [{
+    For each choice, in their order: x * transpose(gate_e), with x the input of its
+    token and e its expert. `qwen.experts_up` does this itself where its two
+    matrices have one format.
+
+    Example:
+
+    ```mlir
+    %g = qwen.experts_gate %x, %order, %first, @gate
+        : tensor<?x2048xf32>, tensor<?x8xi32>, tensor<129xi32> -> tensor<?x8x768xf32>
+    ```
+  }];
+  let results = (outs Qwen_ExpertActivations:$result);
+  let hasVerifier = 1;
+}
+
 def Qwen_ExpertsUpOp : Qwen_ComputeOp<"experts_up", "Panel", [Pure], ["getWeightUses"],
-    (ins Qwen_Activations:$input, Qwen_ChoiceIntegers:$order, Qwen_Integers:$first, FlatSymbolRefAttr:$gate,
-         FlatSymbolRefAttr:$up),
-    "$input `,` $order `,` $first `,` $gate `,` $up",
+    (ins Qwen_Activations:$input, Qwen_ChoiceIntegers:$order, Qwen_Integers:$first,
+         Optional<Qwen_ExpertActivations>:$gates, OptionalAttr<FlatSymbolRefAttr>:$gate, FlatSymbolRefAttr:$up),
+    "$input `,` $order `,` $first `,` (`gates` `(` $gates^ `:` type($gates) `)`):($gate)? `,` $up",
     "type($input) `,` type($order) `,` type($first) `->` type($result)"> {
   let summary = "The first products of experts, and silu(gate) * up";
   let description = [{
     For each choice, in their order: silu(x * transpose(gate_e)) * (x *
     transpose(up_e)), with x the input of its token and e its expert.
     `gate` and `up` have the outputs of all experts, one expert after another.
-    With a quantized result type, the op also quantizes its result in blocks.
+    `gates` are x * transpose(gate_e), if another op has computed them. With a
+    quantized result type, the op also quantizes its result in blocks.
 
     Example:
 

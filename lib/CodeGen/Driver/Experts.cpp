@@ -12,13 +12,17 @@ using namespace qwen::driver;
 //===----------------------------------------------------------------------===//
 
 /// Orders `count` choices by expert. first[e] is where those of expert e begin.
-static void orderChoices(const int32_t *ids, int64_t count, int64_t experts,
-                         int32_t *order, int32_t *first) {
+/// Returns how many experts have choices.
+static uint32_t orderChoices(const int32_t *ids, int64_t count, int64_t experts,
+                             int32_t *order, int32_t *first) {
   std::fill_n(first, experts + 1, 0);
   for (int64_t i = 0; i < count; ++i)
     ++first[ids[i] + 1];
-  for (int64_t e = 0; e < experts; ++e)
+  uint32_t used = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    used += first[e + 1] != 0 ? 1 : 0;
     first[e + 1] += first[e];
+  }
   // first[e] is the place of the next choice of expert e. After the loop it is
   // the begin of expert e + 1.
   for (int64_t i = 0; i < count; ++i)
@@ -26,6 +30,7 @@ static void orderChoices(const int32_t *ids, int64_t count, int64_t experts,
   for (int64_t e = experts; e > 0; --e)
     first[e] = first[e - 1];
   first[0] = 0;
+  return used;
 }
 
 /// Divides the weights by their sum, in their order.
@@ -59,9 +64,10 @@ QWEN_ENTRY(Route, Route) {
   const std::atomic_ref<uint32_t> done(context->taken[of.op]);
   if (count != 0 && done.fetch_add(count, std::memory_order_acq_rel) + count ==
                         static_cast<uint32_t>(context->tokens))
-    orderChoices(ids, context->tokens * fixed.chosen, fixed.experts,
-                 arenaAt<int32_t>(context, of.order),
-                 arenaAt<int32_t>(context, of.first));
+    done.store(orderChoices(ids, context->tokens * fixed.chosen, fixed.experts,
+                            arenaAt<int32_t>(context, of.order),
+                            arenaAt<int32_t>(context, of.first)),
+               std::memory_order_relaxed);
 }
 
 namespace {
@@ -166,7 +172,8 @@ forExpertBlocks(const Context *context, int32_t thread, OpId op,
 }
 
 /// Calls finish(place, token, first output, outputs, gate, up) for the products
-/// of the thread's units.
+/// of the thread's units. Without SwiGLU there is one matrix, and gate and up
+/// are its product.
 template <typename Input, typename Instance, typename Finish>
 QWEN_SPECIALISED static void
 expertsUp(const Context *context, int32_t thread, const ExpertsUpArguments &of,
@@ -175,6 +182,9 @@ expertsUp(const Context *context, int32_t thread, const ExpertsUpArguments &of,
                            arenaAt<int32_t>(context, of.first), fixed.chosen};
   const auto *weights = weightsAt<uint8_t>(context, of.weight);
   const int64_t outputs = fixed.width, panels = outputs / kPanelOutputs;
+  const bool hasGates = of.gates.at >= 0;
+  const int64_t matrices =
+      hasGates || (!fixed.swiGluF32 && !fixed.swiGluQ8) ? 1 : 2;
   float *results = fixed.scratch, *gathered = results + kExpertValues;
   const auto multiplyStrip = [&](int64_t e, Range blocks, int64_t place,
                                  int64_t count) QWEN_SPECIALISED_LAMBDA {
@@ -189,19 +199,20 @@ expertsUp(const Context *context, int32_t thread, const ExpertsUpArguments &of,
           std::min(std::min(block + step, blocks.end) * kActivationBlock,
                    outputs) -
           first;
-      const uint8_t *gates =
+      const uint8_t *matrix =
           weights + e * fixed.stride + first / kPanelOutputs * fixed.panelBytes;
-      Product product{gates, nullptr,  nullptr,      results,
-                      count, 2 * size, fixed.product};
-      const Range all = {0, size / kPanelOutputs};
-      multiply(x, product, all);
-      product.weights = gates + panels * fixed.panelBytes;
-      product.out = results + size;
-      multiply(x, product, all);
+      for (int64_t m = 0; m < matrices; ++m)
+        multiply(x,
+                 Product{matrix + m * panels * fixed.panelBytes, nullptr,
+                         nullptr, results + m * size, count, matrices * size,
+                         fixed.product},
+                 {0, size / kPanelOutputs});
       for (int64_t i = 0; i < count; ++i) {
-        const float *gate = results + i * 2 * size;
+        const float *row = results + i * matrices * size;
+        const float *gate =
+            hasGates ? rowsAt(context, of.gates).of(place + i) + first : row;
         finish(place + i, choices.token(place + i), first, size, gate,
-               gate + size);
+               row + (matrices - 1) * size);
       }
     }
   };
@@ -216,7 +227,7 @@ expertsUp(const Context *context, int32_t thread, const ExpertsUpArguments &of,
       });
 }
 
-/// The same with SwiGLU, whose kernel says whether it quantizes.
+/// The same with SwiGLU, whose kernel says whether it quantizes, or without.
 template <typename Input, typename Instance>
 QWEN_SPECIALISED static void
 expertsUp(const Context *context, int32_t thread, const ExpertsUpArguments &of,
@@ -226,8 +237,11 @@ expertsUp(const Context *context, int32_t thread, const ExpertsUpArguments &of,
     expertsUp(context, thread, of, input, fixed,
               [&](int64_t place, int64_t, int64_t first, int64_t size,
                   const float *gate, const float *up) QWEN_SPECIALISED_LAMBDA {
-                fixed.swiGluF32(gate, up, size,
-                                out + place * of.out.stride + first);
+                float *y = out + place * of.out.stride + first;
+                if (fixed.swiGluF32)
+                  fixed.swiGluF32(gate, up, size, y);
+                else
+                  copyValues(up, size, y);
               });
     return;
   }
