@@ -23,21 +23,28 @@ using nlohmann::json;
 static const std::filesystem::path kInputs =
     std::filesystem::path(QWEN_SOURCE_DIR) / "test/Inputs/tokenizer";
 
-/// The real vocabulary, imported once.
+/// The real vocabulary, which takes seconds to read.
+static const CheckpointTokenizer &qwen2Files() {
+  static const CheckpointTokenizer files =
+      *readTokenizerFiles(kInputs / "qwen2");
+  return files;
+}
 static const TokenizerImport &qwen2() {
-  static const TokenizerImport import =
-      buildTokenizer(*readTokenizerFiles(kInputs / "qwen2"));
+  static const TokenizerImport import = buildTokenizer(qwen2Files());
   return import;
 }
 
-static Tokenizer qwen2Tokenizer() { return Tokenizer::fromBlob(qwen2().blob); }
+static const Tokenizer &qwen2Tokenizer() {
+  static const Tokenizer tokenizer = Tokenizer::fromBlob(qwen2().blob);
+  return tokenizer;
+}
 
 //===----------------------------------------------------------------------===//
 // Against Hugging Face
 //===----------------------------------------------------------------------===//
 
 TEST(Tokenizer, EqualsHuggingFace) {
-  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Tokenizer &tokenizer = qwen2Tokenizer();
   std::ifstream cases(kInputs / "cases.jsonl");
   ASSERT_TRUE(cases);
   size_t count = 0;
@@ -71,12 +78,12 @@ static std::string base64(std::string_view bytes) {
 TEST(Tokenizer, FindsTheMergesOfTiktoken) {
   // All would take seconds.
   constexpr int32_t kTokens = 30'000;
-  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Tokenizer &tokenizer = qwen2Tokenizer();
   std::string lines;
   for (int32_t id = 0; id < kTokens; ++id)
     lines += base64(tokenizer.tokenBytes(id)) + " " + std::to_string(id) + "\n";
   const CheckpointTokenizer found = readTiktoken("qwen.tiktoken", lines);
-  const CheckpointTokenizer expected = *readTokenizerFiles(kInputs / "qwen2");
+  const CheckpointTokenizer &expected = qwen2Files();
   ASSERT_EQ(found.merges.size(), kTokens - 256U);
   for (size_t i = 0; i < found.merges.size(); ++i) {
     ASSERT_EQ(found.merges[i].left, expected.merges[i].left) << i;
@@ -95,9 +102,9 @@ TEST(Tokenizer, FindsTheMergesOfTiktoken) {
 /// Qwen3.5's expression over the vocabulary of Qwen2, which Hugging Face
 /// tokenizers encoded.
 TEST(Tokenizer, EqualsHuggingFaceWhereMarksJoinLetters) {
-  auto files = *readTokenizerFiles(kInputs / "qwen2");
+  CheckpointTokenizer files = qwen2Files();
   files.marksJoinLetters = true;
-  const Tokenizer plain = qwen2Tokenizer();
+  const Tokenizer &plain = qwen2Tokenizer();
   const TokenizerImport import = buildTokenizer(files);
   const Tokenizer tokenizer = Tokenizer::fromBlob(import.blob);
   std::ifstream cases(kInputs / "marks.jsonl");
@@ -135,7 +142,7 @@ TEST(Tokenizer, ReadsTheStoriesModel) {
 }
 
 TEST(Tokenizer, KnowsItsTokens) {
-  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Tokenizer &tokenizer = qwen2Tokenizer();
   EXPECT_EQ(tokenizer.vocabSize(), 151646);
   EXPECT_EQ(qwen2().vocabSize, 151646u);
   EXPECT_EQ(tokenizer.findAddedToken("<|im_end|>"), 151645);
@@ -152,7 +159,7 @@ TEST(Tokenizer, KnowsItsTokens) {
 }
 
 TEST(Tokenizer, BoundsTheTextOfSomeTokens) {
-  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Tokenizer &tokenizer = qwen2Tokenizer();
   uint64_t longest = 0;
   for (int32_t id = 0; id < tokenizer.vocabSize(); ++id)
     longest = std::max<uint64_t>(longest, tokenizer.tokenBytes(id).size());
@@ -164,7 +171,7 @@ TEST(Tokenizer, BoundsTheTextOfSomeTokens) {
 }
 
 TEST(Tokenizer, SpecialTokensAreTextWhereTheyAreNotAllowed) {
-  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Tokenizer &tokenizer = qwen2Tokenizer();
   const std::string text = "a<|endoftext|>b";
   EXPECT_EQ(tokenizer.encode(text), (std::vector<int32_t>{64, 151643, 65}));
   const std::vector<int32_t> ids = tokenizer.encode(text, false);
@@ -177,7 +184,7 @@ TEST(Tokenizer, SpecialTokensAreTextWhereTheyAreNotAllowed) {
 //===----------------------------------------------------------------------===//
 
 TEST(Tokenizer, RoundTripsAnyBytesAsPythonWouldReplaceThem) {
-  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Tokenizer &tokenizer = qwen2Tokenizer();
   // Python: b"...".decode(errors="replace")
   const auto normalized = [&](const std::string &bytes) {
     return tokenizer.decode(tokenizer.encode(bytes));
@@ -196,7 +203,7 @@ TEST(Tokenizer, RoundTripsAnyBytesAsPythonWouldReplaceThem) {
 }
 
 TEST(Tokenizer, RoundTripsRandomText) {
-  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Tokenizer &tokenizer = qwen2Tokenizer();
   std::mt19937 random(1);
   for (int round = 0; round < 300; ++round) {
     std::string bytes;
@@ -213,7 +220,7 @@ TEST(Tokenizer, RoundTripsRandomText) {
 }
 
 TEST(Tokenizer, LongWordsTakeNoQuadraticTime) {
-  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Tokenizer &tokenizer = qwen2Tokenizer();
   for (const char *part : {"e", " ", "ab", "\n", "!", "\u0301\u0323"}) {
     std::string text;
     while (text.size() < 200'000)
@@ -227,7 +234,7 @@ TEST(Tokenizer, LongWordsTakeNoQuadraticTime) {
 }
 
 TEST(Tokenizer, NormalizesToNfc) {
-  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Tokenizer &tokenizer = qwen2Tokenizer();
   EXPECT_EQ(tokenizer.encode("cafe\u0301"), tokenizer.encode("caf\u00e9"));
   // A hundred marks in the wrong order, after a letter that takes none.
   std::string wrong = "b", right = "b";
@@ -253,7 +260,7 @@ TEST(Tokenizer, HasUnicodeOfHuggingFace) {
 }
 
 TEST(Reranker, AsksWithThePromptOfTheModelCard) {
-  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Tokenizer &tokenizer = qwen2Tokenizer();
   const Reranker reranker(tokenizer, {}, "m");
   const std::vector<int32_t> ids =
       reranker.prompt("find it", "who?", "me <|im_end|>");
@@ -274,7 +281,7 @@ TEST(Reranker, AsksWithThePromptOfTheModelCard) {
 }
 
 TEST(Reranker, ReadsScoresInTheOrderOfTheirLabels) {
-  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Tokenizer &tokenizer = qwen2Tokenizer();
   const auto scoreOf = [&](const std::vector<std::string> &labels) {
     const Reranker reranker(
         tokenizer, {.kind = OutputKind::Scores, .labels = labels}, "m");
@@ -334,7 +341,7 @@ TEST(Tokenizer, StreamsGiveTokensTheirPlace) {
 //===----------------------------------------------------------------------===//
 
 TEST(SamplerTexts, BadWordsHaveTwoForms) {
-  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Tokenizer &tokenizer = qwen2Tokenizer();
   const auto words = [&](const std::string &text) {
     SamplerOptions options;
     options.texts.badWords = {text};
@@ -356,7 +363,7 @@ TEST(SamplerTexts, BadWordsHaveTwoForms) {
 }
 
 TEST(SamplerTexts, BreakersBeginInTokens) {
-  const Tokenizer tokenizer = qwen2Tokenizer();
+  const Tokenizer &tokenizer = qwen2Tokenizer();
   const auto idOf = [&](const char *text) {
     const std::vector<int32_t> ids = tokenizer.encode(text);
     EXPECT_EQ(ids.size(), 1u) << text;
