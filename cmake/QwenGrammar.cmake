@@ -38,6 +38,12 @@ if(NOT cargo)
   return()
 endif()
 set(environment ${CMAKE_COMMAND} -E env RUSTC=${cargo}/rustc CARGO_TARGET_DIR=${CMAKE_SOURCE_DIR}/build/llguidance)
+# The crate is a shared library, too, which cargo links for nobody.
+if(CMAKE_CROSSCOMPILING)
+  string(MAKE_C_IDENTIFIER ${triple} variable)
+  string(TOUPPER CARGO_TARGET_${variable}_LINKER variable)
+  list(APPEND environment ${variable}=${CMAKE_LIBRARY_ARCHITECTURE}-gcc)
+endif()
 
 # The crates come from the registry once. All later commands are offline.
 foreach(step list fetch list-again)
