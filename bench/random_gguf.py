@@ -90,17 +90,17 @@ def floats(rng, name, shape):
     return -np.abs(values) if name.endswith("ssm_a") else values
 
 
-def blocks(rng, kind, shape):
-    """Random integers with scales that give weights a deviation of about 1 / sqrt(K), and a mean of 0: else all tokens get one direction in
-    common, and choose the same experts."""
+def blocks(rng, kind, shape, deviation):
+    """Random integers with scales that give weights about this deviation, and a mean of 0: else all tokens get one direction in common, and
+    choose the same experts."""
     values, size = gguf.GGML_QUANT_SIZES[kind]
     data = rng.integers(0, 256, (np.prod(shape, dtype=np.int64) // values, size), dtype=np.uint8)
     if kind == TYPES.Q4_0:
         # Two integers a byte, from -7 to 7.
         data = np.where(data & 15, data, data | 8)
         data = np.where(data >> 4, data, data | 128)
-    for place, deviation in SCALES[kind].items():
-        data[:, place:place + 2] = np.frombuffer(np.float16(shape[-1] ** -0.5 / deviation).tobytes(), np.uint8)
+    for place, integers in SCALES[kind].items():
+        data[:, place:place + 2] = np.frombuffer(np.float16(deviation / integers).tobytes(), np.uint8)
     return data.reshape(*shape[:-1], -1)
 
 
@@ -127,5 +127,7 @@ def write(path, model, layers, weights):
     writer.write_ti_data_to_file()
     rng = np.random.default_rng(1)
     for name, shape, kind in tensors:
-        writer.write_tensor_data(floats(rng, name, shape) if kind == TYPES.F32 else blocks(rng, kind, shape))
+        # Embeddings as large as what layers add to them, so that tokens of one text choose experts of their own.
+        deviation = 1 if name == "token_embd" else shape[-1] ** -0.5
+        writer.write_tensor_data(floats(rng, name, shape) if kind == TYPES.F32 else blocks(rng, kind, shape, deviation))
     writer.close()
