@@ -119,9 +119,9 @@ public:
 private:
   void route(int32_t thread);
   /// The product with the matrices of `format` at `weight` behind the first
-  /// one: with SwiGLU if `out` is `hidden`.
+  /// one: with SwiGLU if `to` is `hidden`.
   void multiply(int32_t thread, OpId op, WeightFormat format, int64_t weight,
-                Rows gates, const BlockRows &to);
+                Rows gateRows, const BlockRows &to);
   void down(int32_t thread);
 
   /// The place of blocks of int8 of so many rows.
