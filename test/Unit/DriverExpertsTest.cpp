@@ -125,10 +125,10 @@ private:
   void down(int32_t thread);
 
   /// The place of blocks of int8 of so many rows.
-  BlockRows reserveBlocks(int64_t count, int64_t k) {
-    return blockRows(arena.reserve<int8_t>(count * k), k,
-                     arena.reserve(count * ceilDiv(k, kActivationBlock)),
-                     arena.reserve<int32_t>(count * k / kGroup));
+  BlockRows reserveBlocks(int64_t rowCount, int64_t k) {
+    return blockRows(arena.reserve<int8_t>(rowCount * k), k,
+                     arena.reserve(rowCount * ceilDiv(k, kActivationBlock)),
+                     arena.reserve<int32_t>(rowCount * k / kGroup));
   }
 
   Layer &layer;
