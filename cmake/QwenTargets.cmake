@@ -12,8 +12,6 @@ function(qwen_target_defaults target)
 endfunction()
 
 # With QWEN_UNITY, compiles the sources of each folder of a target as one file.
-# The warning of shadowing is left to other builds: a name of another source of
-# the folder shadows nothing.
 function(qwen_unite target)
   get_target_property(sources ${target} SOURCES)
   list(LENGTH sources count)
@@ -26,7 +24,6 @@ function(qwen_unite target)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  target_compile_options(${target} PRIVATE -Wno-shadow)
 endfunction()
 
 # qwen_add_library(NAME SOURCES... [LINK TARGETS...])

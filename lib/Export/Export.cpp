@@ -287,10 +287,10 @@ public:
       return write(tensor, 0,
                    {bytes + tensor.first * tensor.outputBytes(),
                     static_cast<size_t>(tensor.bytes())});
-    const int64_t begin = tensor.firstOfMatrix();
-    const int64_t panel = begin / kPanelOutputs;
+    const int64_t outputs = tensor.firstOfMatrix();
+    const int64_t panel = outputs / kPanelOutputs;
     const int64_t panels =
-        ceilDiv(begin + tensor.outputsOfMatrix(), kPanelOutputs) - panel;
+        ceilDiv(outputs + tensor.outputsOfMatrix(), kPanelOutputs) - panel;
     const unsigned threads = machineThreads();
     std::vector<std::vector<uint8_t>> buffers(threads);
     parallelFor(static_cast<size_t>(tensor.part->experts * panels), threads,
@@ -310,10 +310,10 @@ private:
     const uint8_t *bytes = artifact.weights() + from.offset +
                            static_cast<uint64_t>(matrix) * from.stride +
                            panel * panelBytes(from.format, k);
-    const int64_t begin = tensor.firstOfMatrix();
+    const int64_t outputs = tensor.firstOfMatrix();
     const int64_t count = tensor.outputsOfMatrix();
-    const int64_t first = std::max(begin, panel * kPanelOutputs);
-    const int64_t end = std::min(begin + count, (panel + 1) * kPanelOutputs);
+    const int64_t first = std::max(outputs, panel * kPanelOutputs);
+    const int64_t end = std::min(outputs + count, (panel + 1) * kPanelOutputs);
     buffer.resize(static_cast<size_t>((end - first) * size));
     for (int64_t output = first; output < end; ++output)
       if (!numerics::exportOutput(from.format, bytes, k, output % kPanelOutputs,
@@ -326,7 +326,7 @@ private:
                     std::string(storedTypeName(tensor.type)) +
                     " holds no other; compile with another format, such as "
                     "--weights q8_0 --rotate off");
-    write(tensor, matrix * count + first - begin, buffer);
+    write(tensor, matrix * count + first - outputs, buffer);
   }
 
   /// Writes `bytes` of the tensor, from its output `output` on.

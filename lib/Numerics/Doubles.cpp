@@ -43,23 +43,23 @@ static double expOf(double x) {
 double qwen::numerics::exp(double x) { return expOf(x); }
 
 /// Lanes of a sum: every vector width of 16 and less can follow their order.
-static constexpr size_t kLanes = 16;
+static constexpr size_t kSumLanes = 16;
 
-[[gnu::always_inline]] static inline double sumOf(double (&lanes)[kLanes]) {
-  for (size_t width = kLanes / 2; width; width /= 2)
+[[gnu::always_inline]] static inline double sumOf(double (&lanes)[kSumLanes]) {
+  for (size_t width = kSumLanes / 2; width; width /= 2)
     for (size_t lane = 0; lane < width; ++lane)
       lanes[lane] += lanes[lane + width];
   return lanes[0];
 }
 
 double qwen::numerics::sumExp(std::span<const float> values, float greatest) {
-  double lanes[kLanes] = {};
+  double lanes[kSumLanes] = {};
   const auto add = [&](size_t lane, float value) {
     lanes[lane] += expOf(double{value} - greatest);
   };
   size_t i = 0;
-  for (; i + kLanes <= values.size(); i += kLanes)
-    for (size_t lane = 0; lane < kLanes; ++lane)
+  for (; i + kSumLanes <= values.size(); i += kSumLanes)
+    for (size_t lane = 0; lane < kSumLanes; ++lane)
       add(lane, values[i + lane]);
   for (size_t lane = 0; i < values.size(); ++i, ++lane)
     add(lane, values[i]);
@@ -69,14 +69,14 @@ double qwen::numerics::sumExp(std::span<const float> values, float greatest) {
 double qwen::numerics::sumWeights(std::span<const float> values,
                                   float greatest) {
   return inWideVectors([&] {
-    double lanes[kLanes] = {};
+    double lanes[kSumLanes] = {};
     size_t i = 0;
-    for (; i + kLanes <= values.size(); i += kLanes) {
+    for (; i + kSumLanes <= values.size(); i += kSumLanes) {
       // Two loops, so that the first has vectors of f32.
-      float weights[kLanes];
-      for (size_t lane = 0; lane < kLanes; ++lane)
+      float weights[kSumLanes];
+      for (size_t lane = 0; lane < kSumLanes; ++lane)
         weights[lane] = expInline(values[i + lane] - greatest);
-      for (size_t lane = 0; lane < kLanes; ++lane)
+      for (size_t lane = 0; lane < kSumLanes; ++lane)
         lanes[lane] += weights[lane];
     }
     for (size_t lane = 0; i < values.size(); ++i, ++lane)

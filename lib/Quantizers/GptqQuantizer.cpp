@@ -20,7 +20,7 @@ using namespace qwen;
 using numerics::EncodeStatus;
 
 /// Values of the longest block.
-static constexpr int64_t kMost = 256;
+static constexpr int64_t kBlockValues = 256;
 
 /// Panels of outputs that read the factor together, because it fits in no
 /// cache.
@@ -34,12 +34,12 @@ struct Block {
   /// Its place in the model's order.
   int64_t number;
   /// Of its columns: the squares of the factor's diagonal, at most 1.
-  Lanes importance[kMost];
+  Lanes importance[kBlockValues];
 };
 
 /// Integers of the columns of a block, and what weights are above their values.
 struct Rounded {
-  Lanes integers[kMost], wrong[kMost];
+  Lanes integers[kBlockValues], wrong[kBlockValues];
 };
 
 /// Chooses the integers of some outputs.
@@ -125,7 +125,7 @@ void Tile::carry(int64_t column, int64_t end, Lanes wrong, Lanes *terms) const {
 /// 0, if there were integers for them.
 void Tile::best(const Block &block, int64_t from, int64_t to, const Lanes *w,
                 const Lanes *carried, Lanes *values) const {
-  Lanes terms[kMost];
+  Lanes terms[kBlockValues];
   std::copy(carried + from, carried + to, terms + from);
   for (int64_t j = from; j < to; ++j) {
     const Lanes change = terms[j] / diagonal(block.at + j);
@@ -139,7 +139,7 @@ void Tile::best(const Block &block, int64_t from, int64_t to, const Lanes *w,
 Lanes Tile::attempt(const Block &block, int64_t from, int64_t to,
                     const Lanes *w, const Lanes *carried, const Steps &steps,
                     Rounded &result) const {
-  Lanes terms[kMost], sum = {};
+  Lanes terms[kBlockValues], sum = {};
   std::copy(carried + from, carried + to, terms + from);
   for (int64_t j = from; j < to; ++j) {
     const float pivot = diagonal(block.at + j);
@@ -157,7 +157,7 @@ Lanes Tile::attempt(const Block &block, int64_t from, int64_t to,
 /// of columns before the block make of each term.
 BlockScales Tile::round(const Block &block, const Lanes *w, Lanes *carried,
                         Rounded &result) const {
-  Lanes values[kMost];
+  Lanes values[kBlockValues];
   Rounded tried;
   best(block, 0, block.count, w, carried, values);
   BlockScales scales = grid.choose(values, block.importance, block.count);
@@ -214,13 +214,13 @@ Block Tile::blockAt(int64_t at, int64_t first) const {
 
 void Tile::runBlock(const Block &block, int64_t count) {
   for (int64_t first = 0; first < count; first += kPanel) {
-    float carried[kMost * kPanel] = {};
+    float carried[kBlockValues * kPanel] = {};
     float *wrongs = errors.data() + first * k;
     for (int64_t j = 0; j < block.count; j += kPanel)
       addPanels(factor.panel((block.at + j) / kPanel), wrongs, block.at,
                 carried + j * kPanel, kPanel);
     for (int64_t half = 0; half < kPanel; half += kLanes) {
-      Lanes w[kMost], carriedTo[kMost];
+      Lanes w[kBlockValues], carriedTo[kBlockValues];
       Rounded rounded;
       const int64_t at = block.at * kPanel + half;
       for (int64_t j = 0; j < block.count; ++j) {

@@ -6,10 +6,9 @@
 
 using namespace qwen;
 
-static constexpr size_t kMost = 4000;
-
-/// `text` on one line, cut after kMost bytes.
+/// `text` on one line, cut after 4,000 bytes.
 static std::string oneLine(const std::string &text) {
+  constexpr size_t kMost = 4000;
   return printable(text.substr(0, kMost)) + (text.size() > kMost ? "..." : "");
 }
 

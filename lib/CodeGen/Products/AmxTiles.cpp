@@ -366,8 +366,8 @@ private:
       const int64_t line =
           i / p.subDots * p.subDots * scaling.count() + i % p.subDots;
       isum = b.add(isum, b.mul(dotOf(i), of.integers[line]));
-      if (Value activations = sumOf(block, r, i)) {
-        Value product = b.mul(activations, of.integers[line + p.subDots]);
+      if (Value added = sumOf(block, r, i)) {
+        Value product = b.mul(added, of.integers[line + p.subDots]);
         sum = sum ? b.add(sum, product) : product;
       }
     }

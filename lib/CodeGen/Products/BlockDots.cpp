@@ -41,7 +41,7 @@ public:
       signs = {b.constant(b.vector(sums.vectorBytes, b.i8), -128)};
       b.keepOrder(signs);
     }
-    const int64_t count = sums.loops.tokens * kBlockGroups;
+    const int64_t count = sums.loops.tileTokens * kBlockGroups;
     if (p.unpack->range.bias != 0 && !isSigned)
       starts = b.scratch(count * kStartBytes);
     if (scalesOf(p.format).hasMinimum())
@@ -88,7 +88,7 @@ private:
   /// The next tile's activations of a run are too short for the processor's own
   /// prefetcher.
   void prefetchNextTile(Value first) {
-    Value next = b.add(b.mul(p.k, sums.loops.tokens), b.mul(first, kGroup));
+    Value next = b.add(b.mul(p.k, sums.loops.tileTokens), b.mul(first, kGroup));
     for (const Tile::Activations &token : tile.tokens)
       for (int64_t i = 0; i < kActivationBlock; i += ProductBuilder::kCacheLine)
         b.prefetch(b.at(b.at(token.q, next), i),
@@ -112,7 +112,7 @@ private:
   /// The dots of all accumulators with sub-block `sub` of group first + group.
   Values dotsOf(const WeightBlock &in, Value first, int64_t group,
                 int64_t sub) {
-    const auto tokens = size_t(sums.loops.tokens);
+    const auto tokens = size_t(sums.loops.tileTokens);
     Value g = b.add(first, group);
     Values dots;
     for (size_t i = 0; i < tile.size; ++i) {

@@ -24,7 +24,7 @@ static void addPanels(TileSums &sums, const Group &group, bool inTurn,
                       ArrayRef<Value> starts) {
   ProductBuilder &b = sums.b;
   const Unpack &unpack = *sums.p.unpack;
-  const int64_t tokens = sums.loops.tokens, vectors = sums.loops.vectors,
+  const int64_t tokens = sums.loops.tileTokens, vectors = sums.loops.vectors,
                 chunks = unpack.chunks(), size = tokens * vectors;
   Values from, again;
   SmallVector<Dot> dots;

@@ -27,7 +27,7 @@ static void addChunk(TileSums &sums, ArrayRef<Value> panels, int64_t chunk,
                      MutableArrayRef<Dot> dots) {
   ProductBuilder &b = sums.b;
   const Unpack &unpack = *sums.p.unpack;
-  const int64_t tokens = sums.loops.tokens, vectors = sums.loops.vectors;
+  const int64_t tokens = sums.loops.tileTokens, vectors = sums.loops.vectors;
   auto step = [&](int64_t part) { return chunk + part * unpack.chunks(); };
   // Panels share the activations of a single token; those of several tokens are
   // loaded again for each panel.

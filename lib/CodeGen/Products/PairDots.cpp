@@ -35,7 +35,7 @@ static SmallVector<Values> pairActivations(TileSums &sums, ArrayRef<Value> q) {
 static void pairDots(TileSums &sums, const Group &group) {
   ProductBuilder &b = sums.b;
   const Unpack &unpack = *sums.p.unpack;
-  const int64_t tokens = sums.loops.tokens, vectors = sums.loops.vectors,
+  const int64_t tokens = sums.loops.tileTokens, vectors = sums.loops.vectors,
                 steps = unpack.chunks() / 2;
   const Values starts = sums.startsOf(group);
   // The dots `sub` of vector `v` of panel `p`, whose chunks begin at `chunks`,

@@ -166,7 +166,7 @@ void TileLoops::store(ArrayRef<Panel> panels, Value output,
 
 void TileLoops::overTiles(bool prefetches, TileSumsOf sumsOf) {
   overPanels([&](ArrayRef<Panel> panels, Value output) {
-    p.b.loop(0, p.m, tokens, [&](Value first) {
+    p.b.loop(0, p.m, tileTokens, [&](Value first) {
       const Values tile = tokensFrom(first);
       if (prefetches)
         prefetchStore(panels, output, tile);

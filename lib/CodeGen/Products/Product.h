@@ -139,7 +139,7 @@ private:
 /// Panels are outermost so that each weight is read from memory once a call.
 struct TileLoops {
   TileLoops(Product &p, int64_t tokens, int64_t vectors, int64_t streams = 0)
-      : p(p), tokens(tokens), tileVectors(vectors), streams(streams) {}
+      : p(p), tileTokens(tokens), tileVectors(vectors), streams(streams) {}
 
   /// Calls body(panels, first output of the tile) for all tiles of outputs, and
   /// finishes the function.
@@ -155,7 +155,7 @@ struct TileLoops {
   /// The tokens of the tile that begins with `first`.
   Values tokensFrom(Value first) {
     Values result;
-    for (int64_t t = 0; t < tokens; ++t)
+    for (int64_t t = 0; t < tileTokens; ++t)
       result.push_back(p.b.add(first, t));
     return result;
   }
@@ -167,7 +167,7 @@ struct TileLoops {
              ArrayRef<Value> sums);
 
   Product &p;
-  const int64_t tokens, tileVectors, streams, lanes = p.isa.lanes;
+  const int64_t tileTokens, tileVectors, streams, lanes = p.isa.lanes;
   /// Bytes of a panel, and from a panel to the one that the loops read next at
   /// its place.
   Value stride, nextPanel;

@@ -38,7 +38,7 @@ static bool addsEachStep(const Product &p) {
 void qwen::sharedDots(TileSums &sums, Strips &strips, const Group &group) {
   Product &p = sums.p;
   ProductBuilder &b = sums.b;
-  const int64_t tokens = sums.loops.tokens, vectors = sums.loops.vectors,
+  const int64_t tokens = sums.loops.tileTokens, vectors = sums.loops.vectors,
                 steps = kGroup / 4 / p.subDots;
   const ByteRange range = rangeOf(p, strips.takesMagnitudes);
   // Else a sum, or the product of a dot, is added where it is loaded or made.

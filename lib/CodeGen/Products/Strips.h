@@ -69,7 +69,7 @@ public:
                    for (auto [number, panel] : llvm::enumerate(panels))
                      shareGroup(panel, number, g);
                  });
-          b.loop(first, end, sums.loops.tokens, [&](Value token) {
+          b.loop(first, end, sums.loops.tileTokens, [&](Value token) {
             const Values tokens = sums.loops.tokensFrom(token);
             Value held = b.at(totals, b.sub(token, first), tokenBytes);
             sums.begin(panels, output, tokens);
@@ -191,7 +191,7 @@ private:
       return b.at(held, int64_t(i) * sums.vectorBytes);
     };
     sums.loops.prefetchStore(tile.panels, tile.output, tokens);
-    Values totals = b.choose(
+    Values added = b.choose(
         b.isEqual(block, 0),
         [&] { return Values(tile.size, b.zeros(sums.floats())); },
         [&] {
@@ -200,13 +200,13 @@ private:
             before.push_back(b.load(sums.floats(), place(i)));
           return before;
         });
-    totals = sums.addBlocks(totals, block, b.smaller(sums.wholeBlocks(), last),
-                            last);
+    added =
+        sums.addBlocks(added, block, b.smaller(sums.wholeBlocks(), last), last);
     b.branch(
         b.isEqual(last, p.activationBlocks()),
-        [&] { sums.loops.store(tile.panels, tile.output, tokens, totals); },
+        [&] { sums.loops.store(tile.panels, tile.output, tokens, added); },
         [&] {
-          for (auto [i, total] : llvm::enumerate(totals))
+          for (auto [i, total] : llvm::enumerate(added))
             b.store(total, place(i));
         });
   }

@@ -10,7 +10,7 @@ TileSums::TileSums(TileLoops &loops, int64_t unroll, int64_t prefetch)
     : p(loops.p), loops(loops), unroll(unroll), prefetchDistance(prefetch) {
   const int64_t bias = p.unpack->range.bias;
   if (p.subDots > 1 && bias != 0)
-    subStarts = b.scratch(loops.tokens * kActivationBlock);
+    subStarts = b.scratch(loops.tileTokens * kActivationBlock);
   subIntegers = [this](const WeightBlock &in, size_t panel, int64_t number,
                        Value g, int64_t sub) {
     return p.scaling.integers(in.headers[panel], number, b.sub(g, in.first),
@@ -47,14 +47,14 @@ void TileSums::prefetchShare(Value block) {
   if (prefetchDistance != 1)
     return;
   const int64_t line = ProductBuilder::kCacheLine,
-                tiles = p.kernel.m / loops.tokens;
+                tiles = p.kernel.m / loops.tileTokens;
   const int64_t bytes =
       kBlockGroups * panelGroupBytes(p.format) +
       panelHeaderBytes(p.format) * kActivationBlock / weightBlock(p.format);
   const auto lines = int64_t(
       llvm::divideCeil(int64_t(tile.panels.size()) * bytes, line * tiles));
   // A call with more tokens has fetched all lines before its last tiles.
-  Value number = b.smaller(b.div(tile.first, loops.tokens), tiles - 1);
+  Value number = b.smaller(b.div(tile.first, loops.tileTokens), tiles - 1);
   Value done = b.add(b.mul(number, p.activationBlocks()), block);
   Value next = b.at(tile.panels.front().weights, loops.nextPanel);
   for (int64_t i = 0; i < lines; ++i)
@@ -250,15 +250,15 @@ Values TileSums::narrowSums(const GroupSpan &span) {
   p.overGroups(span, t.carried, [&](Value g) {
     const WeightBlock in = blockOf(g, g, 0);
     Values q, sums(tile.tokens.size());
-    auto sumOf = [&](size_t t) {
-      if (!sums[t])
-        sums[t] = activationSum(tile.tokens[t], g);
-      return sums[t];
+    auto sumOf = [&](size_t token) {
+      if (!sums[token])
+        sums[token] = activationSum(tile.tokens[token], g);
+      return sums[token];
     };
-    for (auto [t, token] : llvm::enumerate(tile.tokens)) {
+    for (auto [i, token] : llvm::enumerate(tile.tokens)) {
       q.push_back(b.at(token.q, g, kGroup));
       if (!heldSums)
-        sumOf(t);
+        sumOf(i);
     }
     auto minimumSum = [&](int64_t i) { return floatSum(sumOf, i); };
     addGroup({in, g, b.integer(0), 0, q,

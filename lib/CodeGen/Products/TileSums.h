@@ -86,7 +86,7 @@ public:
 
   /// Memory for the sums of `tiles` tiles.
   Value sumsMemory(int64_t tiles) {
-    return b.scratch(tiles * loops.tokens * loops.vectors * vectorBytes,
+    return b.scratch(tiles * loops.tileTokens * loops.vectors * vectorBytes,
                      vectorBytes);
   }
   /// Makes this the tile that is emitted now.
@@ -148,8 +148,12 @@ public:
   /// Bytes of a vector of outputs.
   const int64_t vectorBytes = 4 * loops.lanes;
 
-  size_t tokenOf(int64_t i) const { return i / loops.vectors % loops.tokens; }
-  size_t panelOf(int64_t i) const { return i / loops.vectors / loops.tokens; }
+  size_t tokenOf(int64_t i) const {
+    return i / loops.vectors % loops.tileTokens;
+  }
+  size_t panelOf(int64_t i) const {
+    return i / loops.vectors / loops.tileTokens;
+  }
   VectorType floats() { return b.vector(loops.lanes, b.f32); }
   VectorType integers() { return b.vector(loops.lanes, b.i32); }
 

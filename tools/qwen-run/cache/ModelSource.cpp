@@ -82,11 +82,11 @@ std::vector<std::pair<std::string, fs::path>> ModelSource::files() const {
 
 uint64_t ModelSource::weightBytes() const {
   uint64_t bytes = 0;
-  for (const auto &[name, file] : files()) {
+  for (const auto &[fileName, file] : files()) {
     std::error_code error;
     const uint64_t size = fs::file_size(file, error);
-    if (!error && (file == path || name.ends_with(kGgufEnding) ||
-                   name.ends_with(".safetensors")))
+    if (!error && (file == path || fileName.ends_with(kGgufEnding) ||
+                   fileName.ends_with(".safetensors")))
       bytes += size;
   }
   return bytes;
