@@ -15,6 +15,8 @@ config.environment["PATH"] = os.pathsep.join(
     [os.path.join(config.build_dir, "bin"), config.llvm_tools_dir, os.environ["PATH"]]
 )
 config.environment["FILECHECK_OPTS"] = "--enable-var-scope --dump-input-filter=all"
+# Tests compile hundreds of models, most with the same kernels.
+config.environment["QWEN_CODE_CACHE"] = os.path.join(config.test_exec_root, "code-cache")
 config.substitutions.append(("%inputs", os.path.join(config.test_source_root, "Inputs")))
 config.substitutions.append(("%build", config.build_dir))
 config.substitutions.append(("%source", config.source_dir))

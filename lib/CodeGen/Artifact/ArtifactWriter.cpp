@@ -4,6 +4,7 @@
 
 #include "ArtifactFile.h"
 #include "ArtifactManifest.h"
+#include "CodeCache.h"
 
 #include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/CodeGen/Artifact/Code.h"
@@ -25,8 +26,12 @@ using namespace qwen;
 //===----------------------------------------------------------------------===//
 
 static std::vector<char> emitPart(Code &code, size_t i) {
-  llvm::LLVMContext context;
-  return emitObject(*code.generate(i, context), code.target());
+  const auto emit = [&] {
+    llvm::LLVMContext context;
+    return emitObject(*code.generate(i, context), code.target());
+  };
+  const std::string identity = code.identity(i);
+  return identity.empty() ? emit() : cachedObject(identity, emit);
 }
 
 /// All parts, linked. `change` is called with each before it becomes machine

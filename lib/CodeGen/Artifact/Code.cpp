@@ -23,6 +23,15 @@ Code::Code(llvm::ArrayRef<TargetCode> targets) : targets(targets) {
   }
 }
 
+std::string Code::identity(size_t i) const {
+  if (i == list.size() || !list[i].kernel)
+    return "";
+  const Target &target = list[i].code->target;
+  return std::string(list[i].kernel->name) + "\n" + target.name + "\n" +
+         featureAttribute(target.features) + "\n" + target.tuneCpu + "\n" +
+         target.tuneFeatures + "\n" + target.triple;
+}
+
 std::unique_ptr<llvm::Module> Code::generate(size_t i,
                                              llvm::LLVMContext &context) {
   if (i == list.size()) {

@@ -1,0 +1,33 @@
+//===- CodeCache.h - Machine code of earlier compiles -----------*- C++ -*-===//
+//
+// Most of a small model's compile is LLVM's work on kernels, which do not
+// depend on the model. Who compiles many models can keep their code in a
+// folder.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_CODEGEN_ARTIFACT_CODECACHE_H
+#define QWEN_CODEGEN_ARTIFACT_CODECACHE_H
+
+#include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/StringRef.h"
+
+#include <vector>
+
+namespace qwen {
+
+/// The object file of the code that `identity` describes. It is that of an
+/// earlier call, of this or another process, if the environment variable
+/// QWEN_CODE_CACHE names a folder and this program has put it there; otherwise
+/// it is the result of `generate`, which is then stored in the folder. Other
+/// programs, and other builds of this one, do not share its files. The folder
+/// must belong to a user who is trusted: it has machine code. Several threads
+/// may call it at the same time. Throws what `generate` does, and Error if the
+/// folder cannot be used.
+std::vector<char>
+cachedObject(llvm::StringRef identity,
+             llvm::function_ref<std::vector<char>()> generate);
+
+} // namespace qwen
+
+#endif // QWEN_CODEGEN_ARTIFACT_CODECACHE_H
