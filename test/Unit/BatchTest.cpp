@@ -18,7 +18,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-std::string errorOf(std::string_view text) {
+std::string lineError(std::string_view text) {
   const BatchLine line = parseBatchLine(text, 7);
   EXPECT_TRUE(line.request.body.empty() || line.error.empty());
   return line.error;
@@ -50,27 +50,28 @@ TEST(BatchLineTest, ReadsBothForms) {
 }
 
 TEST(BatchLineTest, RefusesOtherLines) {
-  EXPECT_EQ(errorOf("[]"),
+  EXPECT_EQ(lineError("[]"),
             "the line has an array when a JSON object is needed");
-  EXPECT_TRUE(errorOf("{\"id\":").starts_with("the line"))
-      << errorOf("{\"id\":");
-  EXPECT_EQ(errorOf("{}"), "the line has neither \"custom_id\" nor \"id\"");
-  EXPECT_EQ(errorOf(R"({"id":null,"prompt":""})"),
+  EXPECT_TRUE(lineError("{\"id\":").starts_with("the line"))
+      << lineError("{\"id\":");
+  EXPECT_EQ(lineError("{}"), "the line has neither \"custom_id\" nor \"id\"");
+  EXPECT_EQ(lineError(R"({"id":null,"prompt":""})"),
             "\"id\" is null when a string or an integer is needed");
-  EXPECT_EQ(errorOf(R"({"id":"a"})"),
+  EXPECT_EQ(lineError(R"({"id":"a"})"),
             "the line has none of \"messages\", \"prompt\" and \"input\"");
-  EXPECT_EQ(errorOf(R"({"id":"a","prompt":"","input":""})"),
+  EXPECT_EQ(lineError(R"({"id":"a","prompt":"","input":""})"),
             "the line has more than one of \"messages\", \"prompt\" and "
             "\"input\"");
-  EXPECT_EQ(errorOf(R"({"custom_id":"a","prompt":"x"})"),
+  EXPECT_EQ(lineError(R"({"custom_id":"a","prompt":"x"})"),
             "the line lacks \"method\"");
-  EXPECT_EQ(errorOf(R"({"custom_id":"a","method":"GET","url":"/v1/models"})"),
+  EXPECT_EQ(lineError(R"({"custom_id":"a","method":"GET","url":"/v1/models"})"),
             "\"method\" is \"GET\" when \"POST\" is needed");
   EXPECT_EQ(
-      errorOf(R"({"custom_id":"a","method":"POST","url":"/x","body":[1]})"),
+      lineError(R"({"custom_id":"a","method":"POST","url":"/x","body":[1]})"),
       "\"body\" is an array when an object is needed");
-  EXPECT_EQ(errorOf(R"({"id":")" + std::string(511, 'a') + R"(","prompt":""})"),
-            "\"id\" has 513 bytes when at most 512 are supported");
+  EXPECT_EQ(
+      lineError(R"({"id":")" + std::string(511, 'a') + R"(","prompt":""})"),
+      "\"id\" has 513 bytes when at most 512 are supported");
 }
 
 TEST(BatchLineTest, ReadsItsAnswers) {

@@ -59,7 +59,7 @@ static std::vector<int32_t> tokensOf(int64_t count, int32_t first = 0) {
 }
 
 namespace {
-struct Told {
+struct ToldBeams {
   Request request;
   std::vector<BeamTokens> answers;
   std::vector<int32_t> drawn;
@@ -93,7 +93,7 @@ protected:
 
   RequestId add(Request request) {
     const RequestId id = ++last;
-    Told &entry = told[id];
+    ToldBeams &entry = told[id];
     request.onStart = [&] { ++entry.starts; };
     request.onAnswers = [&](std::span<const BeamTokens> answers) {
       EXPECT_FALSE(entry.ending);
@@ -124,7 +124,7 @@ protected:
   }
 
   void expectAnswers(RequestId id) {
-    const Told &entry = told[id];
+    const ToldBeams &entry = told[id];
     ASSERT_TRUE(entry.ending);
     EXPECT_EQ(entry.ending->error, "");
     if (!entry.request.beams.isSearch()) {
@@ -158,7 +158,7 @@ protected:
   ThreadPool pool{1};
   std::optional<Engine> engine;
   std::optional<Batcher> batcher;
-  std::map<RequestId, Told> told;
+  std::map<RequestId, ToldBeams> told;
   RequestId last = 0;
 };
 } // namespace

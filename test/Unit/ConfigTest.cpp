@@ -15,33 +15,15 @@ using namespace qwen;
 using namespace qwen::test;
 using nlohmann::json;
 
-static ModelConfig read(const json &config) {
-  TempDir dir;
-  dir.write("config.json", config.dump());
-  return readModelConfig(dir.path());
-}
-
-/// The error about `config`, without the file's path and ": ".
-static std::string errorOf(const json &config) {
-  TempDir dir;
-  dir.write("config.json", config.dump());
-  const std::string path = dir.string() + "/config.json";
-  std::string message = messageOf([&] { readModelConfig(dir.path()); });
-  if (message.empty())
-    return "";
-  EXPECT_EQ(message.substr(0, path.size()), path);
-  return message.substr(path.size() + (message[path.size()] == ':' ? 2 : 1));
-}
-
 /// The error about `config` if `key` (a path with slashes) has `value`.
 static std::string errorWith(json config, const std::string &key,
                              const json &value) {
   config[json::json_pointer("/" + key)] = value;
-  return errorOf(config);
+  return configError(config);
 }
 
 TEST(Config, ReadsPublishedKeys) {
-  const ModelConfig config = read(qwen2());
+  const ModelConfig config = readConfig(qwen2());
   EXPECT_EQ(config.architecture, Architecture::Qwen2);
   EXPECT_EQ(infoOf(config.architecture).name, "Qwen2ForCausalLM");
   EXPECT_EQ(config.vocabSize, 151936);
@@ -58,7 +40,7 @@ TEST(Config, ReadsPublishedKeys) {
 }
 
 TEST(Config, ReadsTransformers5Keys) {
-  const ModelConfig config = read(qwen3());
+  const ModelConfig config = readConfig(qwen3());
   EXPECT_EQ(config.architecture, Architecture::Qwen3);
   EXPECT_EQ(infoOf(config.architecture).name, "Qwen3ForCausalLM");
   EXPECT_EQ(config.headDim, 32);
@@ -79,7 +61,7 @@ TEST(Config, ReadsQwen1) {
     old.erase(key);
   }
   for (const json &keys : {qwen1(), old}) {
-    const ModelConfig config = read(keys);
+    const ModelConfig config = readConfig(keys);
     EXPECT_EQ(config.architecture, Architecture::Qwen1);
     EXPECT_EQ(config.hiddenSize, 96);
     EXPECT_EQ(config.layers, 2);
@@ -96,10 +78,10 @@ TEST(Config, ReadsQwen1) {
   // As in the 72B.
   json plain = qwen1();
   plain["use_logn_attn"] = plain["use_dynamic_ntk"] = false;
-  EXPECT_EQ(read(plain).maxPosition, 512);
+  EXPECT_EQ(readConfig(plain).maxPosition, 512);
   // Both are on without a key.
   plain.erase("use_logn_attn");
-  EXPECT_EQ(read(plain).maxPosition, 64);
+  EXPECT_EQ(readConfig(plain).maxPosition, 64);
 }
 
 TEST(Config, RefusesOtherQwen1) {
@@ -119,11 +101,11 @@ TEST(Config, RefusesOtherQwen1) {
             "intermediate_size is 447 when a multiple of 2 is needed");
   json config = qwen1();
   config.erase("hidden_size");
-  EXPECT_EQ(errorOf(config), "has no hidden_size");
+  EXPECT_EQ(configError(config), "has no hidden_size");
 }
 
 TEST(Config, ReadsHybrids) {
-  ModelConfig config = read(qwen35());
+  ModelConfig config = readConfig(qwen35());
   EXPECT_EQ(config.architecture, Architecture::Qwen3_5Vision);
   const LinearAttention linear = {2, 64, 6, 32};
   EXPECT_EQ(linear.channels(), 448);
@@ -139,11 +121,11 @@ TEST(Config, ReadsHybrids) {
   text["full_attention_interval"] = 3;
   text["rope_parameters"]["rope_type"] = "mrope";
   text.erase("layer_types");
-  config = read(text);
+  config = readConfig(text);
   EXPECT_EQ(config.architecture, Architecture::Qwen3_5);
   EXPECT_EQ(config.layerKinds, kinds);
   EXPECT_FALSE(config.tied);
-  const ModelConfig full = read(qwen3());
+  const ModelConfig full = readConfig(qwen3());
   EXPECT_EQ(full.rotatedDim, 32);
   EXPECT_EQ(full.layerKinds,
             std::vector<LayerKind>(static_cast<size_t>(full.layers)));
@@ -155,7 +137,7 @@ TEST(Config, RefusesOtherHybrids) {
   };
   json config = qwen35();
   config.erase("text_config");
-  EXPECT_EQ(errorOf(config), "has no vocab_size");
+  EXPECT_EQ(configError(config), "has no vocab_size");
   EXPECT_EQ(error("layer_types", {"full_attention"}),
             "text_config.layer_types has 1 elements when num_hidden_layers is "
             "6");
@@ -193,7 +175,7 @@ TEST(Config, RefusesOtherHybrids) {
 TEST(Config, ReadsYarn) {
   json config = qwen2();
   config["rope_scaling"] = {{"type", "yarn"}, {"factor", 4.0}};
-  ModelConfig found = read(config);
+  ModelConfig found = readConfig(config);
   ASSERT_TRUE(found.yarn);
   EXPECT_EQ(found.yarn->factor, 4);
   EXPECT_EQ(found.yarn->positions, 32768);
@@ -209,7 +191,7 @@ TEST(Config, ReadsYarn) {
                                     {"beta_fast", 16},
                                     {"beta_slow", 2},
                                     {"attention_factor", 1.05}});
-  found = read(config);
+  found = readConfig(config);
   ASSERT_TRUE(found.yarn);
   EXPECT_EQ(found.yarn->positions, 512);
   EXPECT_EQ(found.yarn->fast, 16);
@@ -225,7 +207,7 @@ TEST(Config, TakesDefaults) {
     config.erase(key);
   config["rope_parameters"].erase("rope_type");
   config["num_key_value_heads"] = nullptr;
-  const ModelConfig found = read(config);
+  const ModelConfig found = readConfig(config);
   EXPECT_FALSE(found.tied);
   EXPECT_EQ(found.kvHeads, 4);
 
@@ -235,9 +217,9 @@ TEST(Config, TakesDefaults) {
   config["partial_rotary_factor"] = 1.0;
   config["quantization_config"] = nullptr;
   config["rope_parameters"]["partial_rotary_factor"] = 1;
-  EXPECT_EQ(errorOf(config), "");
+  EXPECT_EQ(configError(config), "");
   config["rope_scaling"] = {{"type", "default"}};
-  EXPECT_EQ(errorOf(config), "");
+  EXPECT_EQ(configError(config), "");
   // Qwen2's biases don't depend on attention_bias.
   EXPECT_EQ(errorWith(qwen2(), "attention_bias", true), "");
 }
@@ -287,14 +269,14 @@ TEST(Config, RefusesMissingKeys) {
         "num_key_value_heads", "rms_norm_eps", "rope_theta", "vocab_size"}) {
     json config = qwen2();
     config.erase(key);
-    EXPECT_EQ(errorOf(config), std::string("has no ") + key);
+    EXPECT_EQ(configError(config), std::string("has no ") + key);
   }
   json config = qwen3();
   config.erase("head_dim");
-  EXPECT_EQ(errorOf(config), "has no head_dim");
+  EXPECT_EQ(configError(config), "has no head_dim");
   config = qwen3();
   config["rope_parameters"].erase("rope_theta");
-  EXPECT_EQ(errorOf(config), "has no rope_parameters.rope_theta");
+  EXPECT_EQ(configError(config), "has no rope_parameters.rope_theta");
 }
 
 TEST(Config, RefusesTypesAndRanges) {
@@ -457,28 +439,28 @@ TEST(Config, ReadsTextModelsInAnyForm) {
   json flat = qwen35()["text_config"];
   flat.update({{"architectures", {"Qwen3_5ForConditionalGeneration"}},
                {"model_type", "qwen3_5"}});
-  EXPECT_EQ(read(flat).layers, 6);
+  EXPECT_EQ(readConfig(flat).layers, 6);
   json nested = qwen2();
   nested.erase("architectures");
   nested["model_type"] = "qwen2_5_vl_text";
   nested = {{"architectures", {"Qwen2_5_VLForConditionalGeneration"}},
             {"model_type", "qwen2_5_vl"},
             {"text_config", nested}};
-  EXPECT_EQ(read(nested).layers, 24);
+  EXPECT_EQ(readConfig(nested).layers, 24);
 
   // Older libraries write keys twice.
   nested["num_hidden_layers"] = 24;
-  EXPECT_TRUE(read(nested).notes.empty());
+  EXPECT_TRUE(readConfig(nested).notes.empty());
   nested["num_hidden_layers"] = 25;
-  EXPECT_EQ(read(nested).layers, 24);
+  EXPECT_EQ(readConfig(nested).layers, 24);
   EXPECT_EQ(
-      read(nested).notes,
+      readConfig(nested).notes,
       std::vector<std::string>{"not used, unknown keys: num_hidden_layers"});
 }
 
 TEST(Config, TellsUnknownKeys) {
   for (const json &config : {qwen1(), qwen2(), qwen3(), qwen35()})
-    EXPECT_TRUE(read(config).notes.empty()) << config;
+    EXPECT_TRUE(readConfig(config).notes.empty()) << config;
 
   json config = qwen35();
   config["new\n"] = 1;
@@ -486,7 +468,7 @@ TEST(Config, TellsUnknownKeys) {
   config["text_config"]["rope_parameters"]["factor"] = 4;
   // Nobody reads what is inside of a known or of an unknown key.
   config["vision_config"]["rope_parameters"] = {{"factor", 4}};
-  EXPECT_EQ(read(config).notes,
+  EXPECT_EQ(readConfig(config).notes,
             std::vector<std::string>{
                 "not used, unknown keys: new\\n, text_config.other, "
                 "text_config.rope_parameters.factor"});
@@ -548,7 +530,7 @@ TEST(Config, RefusesOtherTypesAndCode) {
   json config = qwen2();
   config["auto_map"] = {{"AutoConfig", "c.Config"}, {"AutoOther", "o.Other"}};
   EXPECT_EQ(
-      read(config).notes,
+      readConfig(config).notes,
       std::vector<std::string>{"not used, unknown keys: auto_map.AutoOther"});
 }
 

@@ -26,8 +26,8 @@ struct Sizes {
 };
 
 /// A layer of random weights, as the plain model and as an image.
-struct Layer {
-  Layer(const Sizes &sizes, Random &random);
+struct ExpertsLayer {
+  ExpertsLayer(const Sizes &sizes, Random &random);
 
   const Sizes sizes;
   ReferenceExperts reference;
@@ -42,7 +42,7 @@ struct CallTokens {
 };
 } // namespace
 
-Layer::Layer(const Sizes &sizes, Random &random) : sizes(sizes) {
+ExpertsLayer::ExpertsLayer(const Sizes &sizes, Random &random) : sizes(sizes) {
   const auto &[experts, active, hidden, width, gateFormat, upFormat, downFormat,
                isNormalized, isShared] = sizes;
   reference = {Matrix(WeightFormat::F32, experts, hidden,
@@ -100,7 +100,7 @@ namespace {
 /// A call of the ops.
 class ExpertsCall {
 public:
-  ExpertsCall(Layer &layer, const CallTokens &tokens,
+  ExpertsCall(ExpertsLayer &layer, const CallTokens &tokens,
               std::vector<uint32_t> shares);
 
   void run();
@@ -131,7 +131,7 @@ private:
                      arena.reserve<int32_t>(rowCount * k / kGroup));
   }
 
-  Layer &layer;
+  ExpertsLayer &layer;
   const int64_t count;
   Memory arena;
   int64_t logits, sharedLogits, shared, residual, weights, ids, order, first,
@@ -141,7 +141,7 @@ private:
 };
 } // namespace
 
-ExpertsCall::ExpertsCall(Layer &layer, const CallTokens &tokens,
+ExpertsCall::ExpertsCall(ExpertsLayer &layer, const CallTokens &tokens,
                          std::vector<uint32_t> shares)
     : layer(layer), count(std::ssize(tokens.x) / layer.sizes.hidden),
       call(std::move(shares), count, 4) {
@@ -286,8 +286,8 @@ void ExpertsCall::run() {
 }
 
 /// `count` tokens. With `overlap`, all of them have almost the same logits.
-static CallTokens randomTokens(const Layer &layer, int64_t count, bool overlap,
-                               Random &random) {
+static CallTokens randomTokens(const ExpertsLayer &layer, int64_t count,
+                               bool overlap, Random &random) {
   const Sizes &sizes = layer.sizes;
   CallTokens tokens;
   tokens.x = random.values(count * sizes.hidden);
@@ -310,7 +310,7 @@ static CallTokens randomTokens(const Layer &layer, int64_t count, bool overlap,
 }
 
 /// What a token gets alone.
-static Values expectedOf(const Layer &layer, const CallTokens &tokens,
+static Values expectedOf(const ExpertsLayer &layer, const CallTokens &tokens,
                          int64_t token) {
   const int64_t hidden = layer.sizes.hidden;
   const auto rowOf = [&](const Values &of) {
@@ -349,7 +349,7 @@ TEST(Experts, GiveATokenWhatItGetsAlone) {
   uint32_t seed = 0;
   for (const Sizes &sizes : kSizes) {
     Random random(++seed);
-    Layer layer(sizes, random);
+    ExpertsLayer layer(sizes, random);
     for (int64_t count : {1, 2, 5, 33, 70}) {
       for (const bool overlap : {false, true}) {
         // Half of the long calls, and some of their tokens.
@@ -374,7 +374,7 @@ TEST(Experts, GiveATokenWhatItGetsAlone) {
 /// Other tokens of the call have their results.
 TEST(Experts, FlagATokenWhoseLogitIsNotFinite) {
   Random random(7);
-  Layer layer(kSizes[0], random);
+  ExpertsLayer layer(kSizes[0], random);
   for (float bad : {INFINITY, -INFINITY, NAN}) {
     CallTokens tokens = randomTokens(layer, 6, true, random);
     tokens.logits[static_cast<size_t>(2 * layer.sizes.experts + 5)] = bad;

@@ -15,7 +15,7 @@
 using namespace qwen;
 using namespace qwen::test;
 
-static constexpr int64_t kTokens = 3;
+static constexpr int64_t kGateTokens = 3;
 
 /// Runs call(context, thread, arguments with f32 results, arguments with int8
 /// results) and compares the results of each token with floats(x, gate, n, y)
@@ -25,15 +25,16 @@ static void checkGate(const Call &run, const Floats &floats,
                       const Quantized &quantized) {
   Random random(5);
   for (int64_t n : {32, 128, 160, 416, 1120}) {
-    const Values x = random.values(kTokens * n), g = random.values(kTokens * n);
+    const Values x = random.values(kGateTokens * n),
+                 g = random.values(kGateTokens * n);
     Memory arena;
     const int64_t in = arena.add(x), gate = arena.add(g),
-                  out = arena.reserve(kTokens * n),
-                  codes = arena.reserve<int8_t>(kTokens * n),
+                  out = arena.reserve(kGateTokens * n),
+                  codes = arena.reserve<int8_t>(kGateTokens * n),
                   scales =
-                      arena.reserve(kTokens * ceilDiv(n, kActivationBlock)),
-                  sums = arena.reserve<int32_t>(kTokens * n / kGroup);
-    DriverCall call(equalShares(2), kTokens, 1);
+                      arena.reserve(kGateTokens * ceilDiv(n, kActivationBlock)),
+                  sums = arena.reserve<int32_t>(kGateTokens * n / kGroup);
+    DriverCall call(equalShares(2), kGateTokens, 1);
     call.context.arena = arena.at<uint8_t>(0);
     const auto arguments = [&](const BlockRows &to) -> GateArguments {
       return {.in = rows(in, n),
@@ -46,7 +47,7 @@ static void checkGate(const Call &run, const Floats &floats,
       run(&call.context, thread, arguments(blockRows(out, n)),
           arguments(blockRows(codes, n, scales, sums)));
     });
-    for (int64_t i = 0; i < kTokens; ++i) {
+    for (int64_t i = 0; i < kGateTokens; ++i) {
       Values y(static_cast<size_t>(n));
       floats(x.data() + i * n, g.data() + i * n, n, y.data());
       EXPECT_TRUE(isSame(arena.at(out) + i * n, y));

@@ -21,11 +21,11 @@ struct Expected {
 };
 
 /// A layer of linear attention from the products before it to its states.
-struct Layer {
+struct LinearLayer {
   int64_t keyHeads, keyDim, heads, valueDim, sharing, stepBack;
   Values taps, rate, bias;
 
-  explicit Layer(Random &random)
+  explicit LinearLayer(Random &random)
       : keyHeads(random.between(1, 3)), keyDim(32 * random.between(1, 4)),
         heads(keyHeads * random.between(1, 6)),
         valueDim(32 * random.between(1, 3)),
@@ -53,7 +53,7 @@ struct Places {
   int64_t taps, rate, bias, input, a, b, decay, beta, mixed, output;
   int64_t inputStride, gateStride, outputStride;
 
-  Places(const Layer &layer, int64_t tokens, Random &random)
+  Places(const LinearLayer &layer, int64_t tokens, Random &random)
       : taps(image.add(layer.taps)), rate(image.add(layer.rate)),
         bias(image.add(layer.bias)),
         inputStride(layer.channels() + 4 * random.between(0, 8)),
@@ -68,7 +68,7 @@ struct Places {
 };
 } // namespace
 
-std::vector<Expected> Layer::run(int64_t tokens, Random &random) const {
+std::vector<Expected> LinearLayer::run(int64_t tokens, Random &random) const {
   const auto zeros = [](int64_t n) { return Values(static_cast<size_t>(n)); };
   Values before = zeros(3 * channels()), state = zeros(keyDim * values());
   std::vector<Expected> result;
@@ -96,7 +96,7 @@ std::vector<Expected> Layer::run(int64_t tokens, Random &random) const {
   return result;
 }
 
-static void checkCall(const Layer &layer, const Batch &batch,
+static void checkCall(const LinearLayer &layer, const Batch &batch,
                       const std::vector<std::vector<Expected>> &sequences,
                       std::vector<std::vector<uint8_t>> &caches,
                       Random &random) {
@@ -196,7 +196,7 @@ TEST(LinearAttention, IsThatOfEachTokenAlone) {
   for (uint32_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
-    const Layer layer(random);
+    const LinearLayer layer(random);
     std::vector<int64_t> lengths;
     std::vector<std::vector<Expected>> sequences;
     for (int64_t s = random.between(1, 3); s > 0; --s) {

@@ -11,22 +11,6 @@ using namespace qwen;
 using namespace qwen::test;
 using nlohmann::json;
 
-static ModelConfig read(const json &config) {
-  TempDir dir;
-  dir.write("config.json", config.dump());
-  return readModelConfig(dir.path());
-}
-
-/// The error about `config` without the folder.
-static std::string errorOf(const json &config) {
-  TempDir dir;
-  dir.write("config.json", config.dump());
-  const std::string begin = dir.string() + "/config.json: ";
-  const std::string message = messageOf([&] { readModelConfig(dir.path()); });
-  EXPECT_TRUE(message.starts_with(begin)) << message;
-  return message.substr(std::min(begin.size(), message.size()));
-}
-
 /// A small Qwen3-MoE.
 static json qwen3Moe() {
   json config = qwen3();
@@ -41,7 +25,7 @@ static json qwen3Moe() {
 }
 
 static std::string layersWithExperts(const json &config) {
-  const ModelConfig model = read(config);
+  const ModelConfig model = readConfig(config);
   std::string layers;
   for (int64_t layer = 0; layer < model.layers; ++layer)
     layers += model.expertsOf(layer) ? "e" : "d";
@@ -51,16 +35,16 @@ static std::string layersWithExperts(const json &config) {
 TEST(ExpertsConfig, ReadsSizes) {
   json config = qwen3Moe();
   ExpertsShape needed = {8, 2, 64};
-  ASSERT_TRUE(read(config).experts());
-  EXPECT_EQ(*read(config).experts(), needed);
+  ASSERT_TRUE(readConfig(config).experts());
+  EXPECT_EQ(*readConfig(config).experts(), needed);
   // The name of transformers 5.
   config["num_local_experts"] = 8;
-  EXPECT_EQ(*read(config).experts(), needed);
+  EXPECT_EQ(*readConfig(config).experts(), needed);
   config.erase("num_experts");
-  EXPECT_EQ(*read(config).experts(), needed);
+  EXPECT_EQ(*readConfig(config).experts(), needed);
   config["norm_topk_prob"] = needed.normalized = true;
-  EXPECT_EQ(*read(config).experts(), needed);
-  EXPECT_EQ(read(qwen3()).experts(), nullptr);
+  EXPECT_EQ(*readConfig(config).experts(), needed);
+  EXPECT_EQ(readConfig(qwen3()).experts(), nullptr);
 }
 
 TEST(ExpertsConfig, ReadsWhichLayersHaveThem) {
@@ -85,18 +69,18 @@ TEST(ExpertsConfig, ReadsASharedExpertAndLayersOfExpertsAlone) {
                {"shared_expert_intermediate_size", 96}});
   text.erase("intermediate_size");
   const ExpertsShape needed = {8, 2, 64, 96, /*normalized=*/true};
-  EXPECT_EQ(*read(config).experts(), needed);
-  EXPECT_EQ(read(config).intermediateSize, 64);
+  EXPECT_EQ(*readConfig(config).experts(), needed);
+  EXPECT_EQ(readConfig(config).intermediateSize, 64);
   text["norm_topk_prob"] = false;
-  EXPECT_EQ(errorOf(config), "text_config.norm_topk_prob false is not "
-                             "supported; supported is true");
+  EXPECT_EQ(configError(config), "text_config.norm_topk_prob false is not "
+                                 "supported; supported is true");
 }
 
 TEST(ExpertsConfig, RefusesOtherSizes) {
   const auto errorWith = [](const char *key, const json &value) {
     json config = qwen3Moe();
     config[key] = value;
-    return errorOf(config);
+    return configError(config);
   };
   EXPECT_EQ(errorWith("num_experts", 0),
             "num_experts is 0 when an integer from 1 to 1024 is needed");

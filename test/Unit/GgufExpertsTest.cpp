@@ -14,7 +14,7 @@ using namespace qwen;
 using namespace qwen::test;
 
 /// A model of one layer with 8 experts of width 64, of which a token takes 2.
-static GgufBytes makeModel(const std::string &architecture) {
+static GgufBytes makeExperts(const std::string &architecture) {
   const std::string a = architecture + ".";
   GgufBytes file;
   file.keys = {string("general.architecture", architecture),
@@ -72,7 +72,7 @@ protected:
 
   /// The error about a qwen2moe with another value of a key.
   std::string errorWith(const std::string &name, uint32_t value) {
-    GgufBytes file = makeModel("qwen2moe");
+    GgufBytes file = makeExperts("qwen2moe");
     removeKey(file, "qwen2moe." + name);
     file.keys.push_back(u32("qwen2moe." + name, value));
     return withoutPath(messageOf([&] { open(file); }));
@@ -91,7 +91,7 @@ protected:
 } // namespace
 
 TEST_F(GgufExperts, ReadSizes) {
-  const auto checkpoint = open(makeModel("qwen3moe"));
+  const auto checkpoint = open(makeExperts("qwen3moe"));
   const ModelConfig &config = checkpoint->config();
   EXPECT_EQ(config.architecture, Architecture::Qwen3Moe);
   EXPECT_TRUE(config.notes.empty());
@@ -109,17 +109,17 @@ TEST_F(GgufExperts, ReadSizes) {
   EXPECT_EQ(checkpoint->ownName("model.layers.0.mlp.shared_expert.up_proj.x"),
             "blk.0.ffn_up_shexp.x");
 
-  GgufBytes shared = makeModel("qwen2moe");
+  GgufBytes shared = makeExperts("qwen2moe");
   shared.keys.push_back(u32("qwen2moe.expert_shared_feed_forward_length", 96));
   EXPECT_EQ(*open(shared)->config().experts(), (ExpertsShape{8, 2, 64, 96}));
 }
 
 TEST_F(GgufExperts, ReadWidthsFromOtherKeys) {
-  GgufBytes file = makeModel("qwen2moe");
+  GgufBytes file = makeExperts("qwen2moe");
   removeKey(file, "qwen2moe.expert_feed_forward_length");
   EXPECT_EQ(*open(file)->config().experts(), (ExpertsShape{8, 2, 96, 192}));
 
-  file = makeModel("qwen3moe");
+  file = makeExperts("qwen3moe");
   removeKey(file, "qwen3moe.feed_forward_length");
   EXPECT_EQ(open(file)->config().intermediateSize, 64);
   removeKey(file, "qwen3moe.expert_feed_forward_length");
@@ -128,7 +128,7 @@ TEST_F(GgufExperts, ReadWidthsFromOtherKeys) {
 }
 
 TEST_F(GgufExperts, ReadTheRouterOfASharedExpert) {
-  GgufBytes file = makeModel("qwen2moe");
+  GgufBytes file = makeExperts("qwen2moe");
   file.tensors.push_back({"blk.0.ffn_gate_inp_shexp.weight", {64}});
   const std::string name = "shared_expert_gate.weight";
   for (const std::vector<uint64_t> &dimensions :
@@ -143,7 +143,7 @@ TEST_F(GgufExperts, ReadTheRouterOfASharedExpert) {
 }
 
 TEST_F(GgufExperts, DivideGateAndUp) {
-  GgufBytes file = makeModel("qwen3moe");
+  GgufBytes file = makeExperts("qwen3moe");
   file.tensors[2] = {
       "blk.0.ffn_gate_up_exps.weight", {64, 128, 8}, StoredType::Q4_0};
   file.tensors.erase(file.tensors.begin() + 3);
@@ -164,11 +164,11 @@ TEST_F(GgufExperts, DivideGateAndUp) {
 }
 
 TEST_F(GgufExperts, OfHybridsHaveTheirOrderOfValueHeads) {
-  GgufBytes tiled = makeModel("qwen35moe");
+  GgufBytes tiled = makeExperts("qwen35moe");
   addLinear(tiled, "qwen35moe");
   EXPECT_TRUE(open(tiled)->config().interleavesValueHeads);
 
-  GgufBytes grouped = makeModel("qwen3next");
+  GgufBytes grouped = makeExperts("qwen3next");
   addLinear(grouped, "qwen3next");
   grouped.tensors.push_back({"blk.0.attn_qkv.weight", {64, 320}});
   grouped.tensors.push_back({"blk.0.ssm_ba.weight", {64, 12}});
@@ -211,13 +211,13 @@ TEST_F(GgufExperts, RefuseSizes) {
   EXPECT_EQ(errorWith("leading_dense_block_count", 1),
             ": qwen2moe.leading_dense_block_count 1 is not supported; "
             "supported is 0");
-  GgufBytes file = makeModel("qwen3moe");
+  GgufBytes file = makeExperts("qwen3moe");
   file.keys.push_back(
       key("qwen3moe.expert_weights_norm", GgufType::Bool, raw(uint8_t{0})));
   EXPECT_EQ(withoutPath(messageOf([&] { open(file); })),
             ": qwen3moe.expert_weights_norm false is not supported; supported "
             "is true");
-  file = makeModel("qwen2moe");
+  file = makeExperts("qwen2moe");
   removeKey(file, "qwen2moe.expert_count");
   EXPECT_EQ(withoutPath(messageOf([&] { open(file); })),
             " has no qwen2moe.expert_count");
@@ -231,7 +231,7 @@ TEST_F(GgufExperts, RefuseSizes) {
 }
 
 TEST_F(GgufExperts, RefuseTensors) {
-  const GgufBytes file = makeModel("qwen3moe");
+  const GgufBytes file = makeExperts("qwen3moe");
   EXPECT_EQ(errorOf(file, "gate.weight", {{7, 64}}),
             ": tensor \"blk.0.ffn_gate_inp.weight\" has shape [8, 64] when [7, "
             "64] is needed");

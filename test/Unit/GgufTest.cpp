@@ -11,16 +11,16 @@
 using namespace qwen;
 using namespace qwen::test;
 
-static std::string errorOf(const std::string &file) {
+static std::string ggufError(const std::string &file) {
   return messageOf([&] { parse(file); });
 }
-static std::string errorOf(const GgufBytes &file) {
-  return errorOf(file.make());
+static std::string ggufError(const GgufBytes &file) {
+  return ggufError(file.make());
 }
 
 /// The error about a file whose only tensor is `tensor`.
-static std::string errorOf(const GgufEntry &tensor) {
-  return errorOf(GgufBytes{{}, {tensor}});
+static std::string ggufError(const GgufEntry &tensor) {
+  return ggufError(GgufBytes{{}, {tensor}});
 }
 
 //===----------------------------------------------------------------------===//
@@ -90,18 +90,20 @@ TEST(Gguf, ReadsTensors) {
 }
 
 TEST(Gguf, RefusesOtherFiles) {
-  EXPECT_EQ(errorOf(""), "dir/f is neither a folder nor a GGUF file: it begins "
-                         "with \"\" when \"GGUF\" is needed");
-  EXPECT_EQ(errorOf("{\"a\""), "dir/f is neither a folder nor a GGUF file: it "
-                               "begins with \"{\\\"a\\\"\" when \"GGUF\" is "
-                               "needed");
-  EXPECT_EQ(errorOf("GGUF\3"), "dir/f: the version needs 4 bytes when 1 are "
-                               "left in the file; it may be truncated");
+  EXPECT_EQ(ggufError(""),
+            "dir/f is neither a folder nor a GGUF file: it begins "
+            "with \"\" when \"GGUF\" is needed");
+  EXPECT_EQ(ggufError("{\"a\""),
+            "dir/f is neither a folder nor a GGUF file: it "
+            "begins with \"{\\\"a\\\"\" when \"GGUF\" is "
+            "needed");
+  EXPECT_EQ(ggufError("GGUF\3"), "dir/f: the version needs 4 bytes when 1 are "
+                                 "left in the file; it may be truncated");
   for (const uint32_t version : {1U, 4U})
-    EXPECT_EQ(errorOf(GgufBytes{{}, {}, version}),
+    EXPECT_EQ(ggufError(GgufBytes{{}, {}, version}),
               "dir/f has GGUF version " + std::to_string(version) +
                   " when 2 or 3 is needed");
-  EXPECT_EQ(errorOf(GgufBytes{{}, {}, 3U << 24}),
+  EXPECT_EQ(ggufError(GgufBytes{{}, {}, 3U << 24}),
             "dir/f is big-endian, which is not supported; convert it with "
             "gguf-convert-endian of the gguf package");
 }
@@ -111,14 +113,14 @@ TEST(Gguf, RefusesEveryCut) {
       {string("s", "x"), strings("a", {"b"})},
       {{"t", {3, 2}}}}.make();
   for (size_t size = 0; size < file.size() - 8; ++size)
-    EXPECT_NE(errorOf(file.substr(0, size)), "") << size;
+    EXPECT_NE(ggufError(file.substr(0, size)), "") << size;
 }
 
 TEST(Gguf, RefusesKeys) {
   const auto errorOfKey = [](const std::string &bytes) {
-    return errorOf(GgufBytes{{bytes}, {}});
+    return ggufError(GgufBytes{{bytes}, {}});
   };
-  EXPECT_EQ(errorOf(GgufBytes{{u32("a\n", 1), u32("a\n", 2)}, {}}),
+  EXPECT_EQ(ggufError(GgufBytes{{u32("a\n", 1), u32("a\n", 2)}, {}}),
             "dir/f: key \"a\\n\" is there twice");
   EXPECT_EQ(errorOfKey(key("a", GgufType(13), "")),
             "dir/f: key \"a\" has a value of the unknown type 13");
@@ -148,24 +150,24 @@ TEST(Gguf, RefusesKeys) {
 }
 
 TEST(Gguf, RefusesTensors) {
-  EXPECT_EQ(errorOf(GgufEntry{"t\n", {}}),
+  EXPECT_EQ(ggufError(GgufEntry{"t\n", {}}),
             "dir/f: tensor \"t\\n\" has 0 dimensions when 1 to 4 are needed");
-  EXPECT_EQ(errorOf(GgufEntry{"t", {1, 1, 1, 1, 1}}),
+  EXPECT_EQ(ggufError(GgufEntry{"t", {1, 1, 1, 1, 1}}),
             "dir/f: tensor \"t\" has 5 dimensions when 1 to 4 are needed");
   EXPECT_EQ(
-      errorOf(GgufEntry{"t", {4, 0}}),
+      ggufError(GgufEntry{"t", {4, 0}}),
       "dir/f: tensor \"t\" has a dimension of 0, which is 0 or too large");
   const std::string entry = GgufBytes::entry({"t", {uint64_t{1} << 33, 1}}, 0);
   std::string huge = entry;
   huge.replace(huge.find(raw(uint64_t{1}), 13), 8, raw(uint64_t{1} << 33));
   const std::string header =
       "GGUF" + raw(3U) + raw(uint64_t{1}) + raw(uint64_t{0});
-  EXPECT_EQ(errorOf(header + huge), "dir/f: tensor \"t\" has a dimension of "
-                                    "8589934592, which is 0 or too large");
-  EXPECT_EQ(errorOf(header + entry),
+  EXPECT_EQ(ggufError(header + huge), "dir/f: tensor \"t\" has a dimension of "
+                                      "8589934592, which is 0 or too large");
+  EXPECT_EQ(ggufError(header + entry),
             "dir/f: tensor \"t\" needs 34359738368 bytes at 96 when the file "
             "has 65; it may be truncated");
-  EXPECT_EQ(errorOf(GgufEntry{"t", {48, 2}, StoredType::Q4_0}),
+  EXPECT_EQ(ggufError(GgufEntry{"t", {48, 2}, StoredType::Q4_0}),
             "dir/f: tensor \"t\" has K 48 when blocks of Q4_0 need a multiple "
             "of 32");
   GgufBytes gap{{}, {{"a", {8}}, {"b", {8}}}};
@@ -173,16 +175,17 @@ TEST(Gguf, RefusesTensors) {
   const std::string second = GgufBytes::entry(gap.tensors[1], 32);
   moved.replace(moved.find(second), second.size(),
                 GgufBytes::entry(gap.tensors[1], 0));
-  EXPECT_EQ(errorOf(moved), "dir/f: tensor \"b\" is at byte 0 of the data when "
-                            "the tensor before it ends at 32");
+  EXPECT_EQ(ggufError(moved),
+            "dir/f: tensor \"b\" is at byte 0 of the data when "
+            "the tensor before it ends at 32");
 }
 
 TEST(Gguf, RefusesTypesByName) {
   const auto errorOfType = [](uint32_t number) {
     std::string entry = GgufBytes::entry({"t", {32}}, 0);
     entry.replace(entry.size() - 12, 4, raw(number));
-    return errorOf("GGUF" + raw(3U) + raw(uint64_t{1}) + raw(uint64_t{0}) +
-                   entry);
+    return ggufError("GGUF" + raw(3U) + raw(uint64_t{1}) + raw(uint64_t{0}) +
+                     entry);
   };
   const std::string needed =
       ", which is not supported; use a file of the model "

@@ -1,5 +1,6 @@
 //===- GroupedFormsTest.cpp - Integers in groups of columns ---------------===//
 
+#include "FormTensors.h"
 #include "NumericsRandom.h"
 #include "TempDir.h"
 #include "qwen/Numerics/Encode.h"
@@ -14,6 +15,7 @@
 #include <map>
 
 using namespace qwen;
+using namespace qwen::test;
 using nlohmann::json;
 
 namespace {
@@ -141,12 +143,6 @@ static WeightSources makeAll(const TensorsByName &tensors, const json &config,
 static std::string errorOf(const Tensors &tensors, const json &config,
                            std::string_view method = "gptq") {
   return test::messageOf([&] { makeAll(tensors.byName, config, method); });
-}
-
-static std::vector<float> valuesOf(const WeightSource &source) {
-  std::vector<float> values(static_cast<size_t>(source.shape().values()));
-  source.read(0, source.shape().outputs(), values.data());
-  return values;
 }
 
 /// What the panels of kept integers hold, at an odd lane.

@@ -31,8 +31,8 @@ static FormTensors affine(int bits) {
   return tensors;
 }
 
-static std::string config(const std::string &bits, const std::string &group,
-                          const std::string &more = "") {
+static std::string mlxConfig(const std::string &bits, const std::string &group,
+                             const std::string &more = "") {
   return R"({"group_size": )" + group + R"(, "bits": )" + bits + more + "}";
 }
 
@@ -44,7 +44,7 @@ TEST(Mlx, ReadsAllBits) {
   for (const auto &[bits, format] : formats) {
     const FormTensors tensors = affine(bits);
     const WeightSourcePtr source =
-        tensors.make("mlx", config(std::to_string(bits), "32"));
+        tensors.make("mlx", mlxConfig(std::to_string(bits), "32"));
     ASSERT_TRUE(source);
     EXPECT_EQ(source->form(), "MLX " + std::to_string(bits) + "-bit");
     EXPECT_EQ(source->keptFormat(), format);
@@ -59,7 +59,8 @@ TEST(Mlx, HasSettingsByModule) {
   const FormTensors tensors = affine(8);
   const std::string more =
       R"(, "m": {"group_size": 32, "bits": 8}, "n": false, "o": true)";
-  EXPECT_EQ(tensors.make("mlx", config("4", "64", more))->form(), "MLX 8-bit");
+  EXPECT_EQ(tensors.make("mlx", mlxConfig("4", "64", more))->form(),
+            "MLX 8-bit");
 }
 
 TEST(Mlx, ReadsMxfp4) {
@@ -67,7 +68,7 @@ TEST(Mlx, ReadsMxfp4) {
   tensors.set("m.weight", "U32", {1, 4}, std::vector<uint8_t>(16, 0x92));
   tensors.set("m.scales", "U8", {1, 1}, std::vector<uint8_t>{129});
   const WeightSourcePtr source =
-      tensors.make("mlx", config("4", "32", R"(, "mode": "mxfp4")"));
+      tensors.make("mlx", mlxConfig("4", "32", R"(, "mode": "mxfp4")"));
   EXPECT_EQ(source->form(), "MLX mxfp4");
   EXPECT_EQ(source->keptFormat(), WeightFormat::Q8_0);
   EXPECT_EQ(valuesOf(*source)[0], 4);
@@ -75,7 +76,7 @@ TEST(Mlx, ReadsMxfp4) {
   // NaN.
   tensors.set("m.scales", "U8", {1, 1}, std::vector<uint8_t>{255});
   EXPECT_NE(valuesOf(*tensors.make(
-                "mlx", config("4", "32", R"(, "mode": "mxfp4")")))[0],
+                "mlx", mlxConfig("4", "32", R"(, "mode": "mxfp4")")))[0],
             valuesOf(*source)[0]);
 }
 
@@ -88,26 +89,26 @@ TEST(Mlx, RefusesOtherTensorsAndConfigurations) {
   const auto messageOfConfig = [&](const std::string &text) {
     return messageWith(text, [](FormTensors &) {});
   };
-  EXPECT_EQ(messageOfConfig(config("7", "32")),
+  EXPECT_EQ(messageOfConfig(mlxConfig("7", "32")),
             "c: q.bits 7 is not supported; supported are 2, 3, 4, 5, 6 and 8");
-  EXPECT_EQ(messageOfConfig(config("8", "32")),
+  EXPECT_EQ(messageOfConfig(mlxConfig("8", "32")),
             "d/f: tensor \"m.scales\" has shape [2, 2] when [2, 1] is needed");
-  EXPECT_EQ(messageOfConfig(config("4", "0")),
+  EXPECT_EQ(messageOfConfig(mlxConfig("4", "0")),
             "c: q.group_size is 0 when an integer from 1 to 2147483647 is "
             "needed");
   EXPECT_EQ(
-      messageOfConfig(config("4", "48")),
+      messageOfConfig(mlxConfig("4", "48")),
       "d/f: tensor \"m.weight\" has rows of 8 words, which are not groups "
       "of 48 columns of 4 bits");
-  EXPECT_EQ(messageOfConfig(config("4", "32", R"(, "mode": "nvfp4")")),
+  EXPECT_EQ(messageOfConfig(mlxConfig("4", "32", R"(, "mode": "nvfp4")")),
             "c: q.mode \"nvfp4\" is not supported; supported are affine and "
             "mxfp4");
-  EXPECT_EQ(messageOfConfig(config("4", "32", R"(, "m": 3)")),
+  EXPECT_EQ(messageOfConfig(mlxConfig("4", "32", R"(, "m": 3)")),
             "c: q.m is 3 when an object, true or false is needed");
-  EXPECT_EQ(messageWith(config("4", "32"),
+  EXPECT_EQ(messageWith(mlxConfig("4", "32"),
                         [](FormTensors &t) { t.erase("m.biases"); }),
             "d/f: tensor \"m.weight\" is affine but has no biases");
-  EXPECT_EQ(messageWith(config("4", "32"),
+  EXPECT_EQ(messageWith(mlxConfig("4", "32"),
                         [](FormTensors &t) {
                           t.set("m.biases", "F32", {2, 1},
                                 std::vector<float>(2));

@@ -11,9 +11,6 @@
 using namespace qwen;
 namespace ref = qwen::numerics;
 
-static constexpr float kInf = std::numeric_limits<float>::infinity();
-static constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
 TEST(ChooseExperts, TakesTheGreatestAndOfEqualOnesTheFirst) {
   const std::vector<float> logits = {1, 3, -0.0f, 3, 0.0f, 3};
   for (const std::vector<int32_t> &needed : {std::vector<int32_t>{1},

@@ -22,9 +22,6 @@
 using namespace qwen;
 namespace ref = qwen::numerics;
 
-static constexpr float kInf = std::numeric_limits<float>::infinity();
-static constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
 static const auto linearF32 =
     ref::reference<KernelOp::LinearF32>(KernelFormat::F32);
 static const auto appendKF32 =

@@ -4,8 +4,18 @@
 #define QWEN_TEST_UNIT_NUMERICSRANDOM_H
 
 #include <cstdint>
+#include <limits>
 #include <random>
+#include <string>
 #include <vector>
+
+inline constexpr float kInf = std::numeric_limits<float>::infinity();
+inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+/// The path of a file of test/Inputs.
+inline std::string inputs(const std::string &name) {
+  return std::string(QWEN_SOURCE_DIR "/test/Inputs/") + name;
+}
 
 /// Uniform values of [-1, 1), the same on every machine.
 class Random {

@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "NumericsRandom.h"
 #include "Safetensors.h"
 #include "qwen/Numerics/Doubles.h"
 #include "qwen/Numerics/Float16.h"
@@ -20,12 +21,6 @@
 
 using namespace qwen;
 namespace ref = qwen::numerics;
-
-static constexpr float kInf = std::numeric_limits<float>::infinity();
-
-static std::string inputs(const std::string &name) {
-  return std::string(QWEN_SOURCE_DIR "/test/Inputs/") + name;
-}
 
 //===----------------------------------------------------------------------===//
 // Functions of double

@@ -19,7 +19,7 @@
 using namespace qwen;
 
 namespace {
-constexpr int64_t kK = 64, kOwned = 20, kRead = 4;
+constexpr int64_t kInputs = 64, kOwned = 20, kRead = 4;
 
 /// A product of two weights: 20 outputs that a quantizer made, and 4 floats.
 class PackTest : public testing::Test {
@@ -35,19 +35,19 @@ protected:
       qwen.packed @vs [@v] : tensor<5xf32> at 1152
     )mlir",
                                                      &context);
-    const auto quantized =
-        std::make_shared<Owned>("the quantizer's a", WeightShape{{kOwned, kK}},
-                                Place::TemporaryFile, WeightFormat::Q4_0);
+    const auto quantized = std::make_shared<Owned>(
+        "the quantizer's a", WeightShape{{kOwned, kInputs}},
+        Place::TemporaryFile, WeightFormat::Q4_0);
     for (int64_t output = 0; output < kOwned; ++output) {
-      std::vector<numerics::WeightBlock> blocks(kK / 32);
+      std::vector<numerics::WeightBlock> blocks(kInputs / 32);
       for (size_t i = 0; i < blocks.size(); ++i)
         numerics::encode<numerics::Encoder::Signed4>(row(output) + 32 * i, 32,
                                                      blocks[i]);
       quantized->set(output, blocks);
     }
     sources.set("a", {quantized, {}});
-    floats = std::make_shared<Owned>("the merged b", WeightShape{{kRead, kK}},
-                                     Place::Memory);
+    floats = std::make_shared<Owned>(
+        "the merged b", WeightShape{{kRead, kInputs}}, Place::Memory);
     floats->set(0, kRead, row(kOwned));
     sources.set("b", {floats, {}});
     vector = std::make_shared<Owned>("v", WeightShape{{5}}, Place::Memory);
@@ -55,7 +55,7 @@ protected:
     sources.set("v", {vector, {}});
   }
 
-  const float *row(int64_t output) const { return x.data() + output * kK; }
+  const float *row(int64_t output) const { return x.data() + output * kInputs; }
 
   std::vector<uint8_t> image() {
     std::vector<uint8_t> bytes(1216);
@@ -71,7 +71,7 @@ protected:
     return test::messageOf([&] { image(); });
   }
 
-  const std::vector<float> x = Random(1).values((kOwned + kRead) * kK);
+  const std::vector<float> x = Random(1).values((kOwned + kRead) * kInputs);
   mlir::MLIRContext context{mlir::MLIRContext::Threading::DISABLED};
   mlir::OwningOpRef<mlir::ModuleOp> module;
   WeightSources sources;
@@ -93,7 +93,7 @@ public:
   std::span<const int32_t> columnOrder() const override { return order; }
 
 private:
-  const std::vector<int32_t> order = std::vector<int32_t>(kK);
+  const std::vector<int32_t> order = std::vector<int32_t>(kInputs);
 };
 } // namespace
 
@@ -106,7 +106,7 @@ TEST_F(PackTest, TakesWhatTheCompilerComputed) {
           output < kOwned + kRead)
         outputs[i] = row(output);
     std::vector<uint8_t> want(576);
-    numerics::packPanel(WeightFormat::Q4_0, outputs, kK, want.data());
+    numerics::packPanel(WeightFormat::Q4_0, outputs, kInputs, want.data());
     EXPECT_EQ(std::memcmp(bytes.data() + panel * 576, want.data(), 576), 0)
         << panel;
   }
@@ -135,7 +135,7 @@ TEST_F(PackTest, NamesTheSourceInErrors) {
   EXPECT_EQ(error(), "v has a value that is not finite");
   vector->set(3, 1, x.data());
   const float large = 1e6F;
-  std::vector<float> values(x.begin(), x.begin() + kK);
+  std::vector<float> values(x.begin(), x.begin() + kInputs);
   values[7] = large;
   floats->set(2, 1, values.data());
   EXPECT_EQ(error(), "the merged b has a block whose scale overflows f16; "

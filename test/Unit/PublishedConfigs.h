@@ -3,7 +3,14 @@
 #ifndef QWEN_TEST_UNIT_PUBLISHEDCONFIGS_H
 #define QWEN_TEST_UNIT_PUBLISHEDCONFIGS_H
 
+#include "TempDir.h"
+
+#include "qwen/Import/Checkpoint/Config.h"
+
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include <string>
 
 namespace qwen::test {
 
@@ -73,6 +80,25 @@ inline nlohmann::json qwen1() {
     "rotary_emb_base": 10000, "rotary_pct": 1.0, "scale_attn_weights": true,
     "seq_length": 64, "tie_word_embeddings": false, "use_dynamic_ntk": true,
     "use_logn_attn": true, "vocab_size": 320})");
+}
+
+/// What the compiler reads of `config`.
+inline ModelConfig readConfig(const nlohmann::json &config) {
+  TempDir dir;
+  dir.write("config.json", config.dump());
+  return readModelConfig(dir.path());
+}
+
+/// The error about `config`, without the file's path and ": ".
+inline std::string configError(const nlohmann::json &config) {
+  TempDir dir;
+  dir.write("config.json", config.dump());
+  const std::string path = dir.string() + "/config.json";
+  std::string message = messageOf([&] { readModelConfig(dir.path()); });
+  if (message.empty())
+    return "";
+  EXPECT_EQ(message.substr(0, path.size()), path);
+  return message.substr(path.size() + (message[path.size()] == ':' ? 2 : 1));
 }
 
 } // namespace qwen::test

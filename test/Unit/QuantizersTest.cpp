@@ -2,6 +2,7 @@
 
 #include "qwen/Quantizers/Quantizers.h"
 
+#include "FormTensors.h"
 #include "NumericsRandom.h"
 #include "TempDir.h"
 #include "qwen/Numerics/Float16.h"
@@ -17,6 +18,7 @@
 #include <limits>
 
 using namespace qwen;
+using namespace qwen::test;
 
 namespace {
 /// Inputs and weights of a product. Neighbouring inputs correlate, and a few
@@ -86,12 +88,6 @@ struct Packed {
   numerics::EncodeError error;
 };
 } // namespace
-
-static std::vector<float> valuesOf(const WeightSource &source) {
-  std::vector<float> values(static_cast<size_t>(source.shape().values()));
-  source.read(0, source.shape().outputs(), values.data());
-  return values;
-}
 
 /// The sum of squares of the differences.
 static double squaredError(const std::vector<float> &a,

@@ -27,14 +27,14 @@ static std::string makeFile(const std::string &header, size_t bytes = 0) {
   return file;
 }
 
-static std::vector<StoredTensor> parse(const std::string &file) {
+static std::vector<StoredTensor> parseBytes(const std::string &file) {
   return parseSafetensors(
       {reinterpret_cast<const uint8_t *>(file.data()), file.size()}, "dir/f");
 }
 
 /// The error about a file of `header` and `bytes` bytes of data.
 static std::string errorOf(const std::string &header, size_t bytes = 0) {
-  return messageOf([&] { parse(makeFile(header, bytes)); });
+  return messageOf([&] { parseBytes(makeFile(header, bytes)); });
 }
 
 TEST(Safetensors, Reads) {
@@ -45,7 +45,7 @@ TEST(Safetensors, Reads) {
           "none": {"dtype": "F16", "shape": [0, 5], "data_offsets": [20, 20]},
           "scalar": {"dtype": "I64", "shape": [], "data_offsets": [20, 28]}}  )",
       28);
-  const std::vector<StoredTensor> tensors = parse(file);
+  const std::vector<StoredTensor> tensors = parseBytes(file);
   ASSERT_EQ(tensors.size(), 4u);
   EXPECT_EQ(tensors[0].name, "a");
   EXPECT_EQ(tensors[0].path, "dir/f");
@@ -64,23 +64,23 @@ TEST(Safetensors, Reads) {
   EXPECT_EQ(tensors[3].typeName, "I64");
   EXPECT_EQ(tensors[3].bytes.size(), 8u);
 
-  EXPECT_TRUE(parse(makeFile("{}")).empty());
+  EXPECT_TRUE(parseBytes(makeFile("{}")).empty());
 }
 
 TEST(Safetensors, RefusesHeaderLengths) {
-  EXPECT_EQ(messageOf([] { parse(""); }),
+  EXPECT_EQ(messageOf([] { parseBytes(""); }),
             "dir/f has 0 bytes when a safetensors file starts with 8 for the "
             "length of its header");
-  EXPECT_EQ(messageOf([] { parse("1234567"); }),
+  EXPECT_EQ(messageOf([] { parseBytes("1234567"); }),
             "dir/f has 7 bytes when a safetensors file starts with 8 for the "
             "length of its header");
   std::string file = makeFile("{}");
   file[0] = 3;
-  EXPECT_EQ(messageOf([&] { parse(file); }),
+  EXPECT_EQ(messageOf([&] { parseBytes(file); }),
             "dir/f: its header would have 3 bytes when 2 are left in the file; "
             "it is truncated or not a safetensors file");
   file = "\xff\xff\xff\xff\xff\xff\xff\xff{}";
-  EXPECT_EQ(messageOf([&] { parse(file); }),
+  EXPECT_EQ(messageOf([&] { parseBytes(file); }),
             "dir/f: its header would have 18446744073709551615 bytes when 2 "
             "are left in the file; it is truncated or not a safetensors file");
   EXPECT_EQ(errorOf("{}" + std::string(99'999'999, ' ')),
@@ -131,7 +131,7 @@ TEST(Safetensors, ReadsManyTensors) {
   }
   // Takes minutes in a sanitizer's build if each key searches all keys of its
   // object.
-  EXPECT_EQ(parse(makeFile(header + "}", 50'000)).size(), 50'000u);
+  EXPECT_EQ(parseBytes(makeFile(header + "}", 50'000)).size(), 50'000u);
 }
 
 TEST(Safetensors, RefusesManyDimensions) {

@@ -2,6 +2,7 @@
 
 #include "qwen/Weights/Sources.h"
 
+#include "FormTensors.h"
 #include "GgmlBlocks.h"
 #include "NumericsRandom.h"
 #include "TempDir.h"
@@ -20,6 +21,7 @@
 #include <thread>
 
 using namespace qwen;
+using namespace qwen::test;
 
 /// A tensor of the file "d/f" with these bytes, which must live longer.
 template <typename T>
@@ -39,12 +41,6 @@ static WeightSourcePtr make(const StoredTensor &tensor) {
   const WeightSources sources = makeSources({{"m.weight", tensor}});
   const WeightSources::Entry *entry = sources.find("m.weight");
   return entry ? entry->source : nullptr;
-}
-
-static std::vector<float> valuesOf(const WeightSource &source) {
-  std::vector<float> values(static_cast<size_t>(source.shape().values()));
-  source.read(0, source.shape().outputs(), values.data());
-  return values;
 }
 
 TEST(Sources, ReadFloats) {

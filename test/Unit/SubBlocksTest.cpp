@@ -12,9 +12,6 @@
 using namespace qwen;
 namespace ref = qwen::numerics;
 
-static constexpr float kInf = std::numeric_limits<float>::infinity();
-static constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
 /// The error of `values`, encoded in `format`, as a share of their rms.
 static double errorOf(WeightFormat format, const std::vector<float> &values) {
   const float *rows[kPanelOutputs] = {nullptr, values.data()};

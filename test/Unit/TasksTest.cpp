@@ -10,6 +10,8 @@
 #include "tasks/Records.h"
 #include "tasks/TaskText.h"
 
+#include "HandmadeArtifact.h"
+
 #include "qwen/Support/Error.h"
 
 #include <gtest/gtest.h>
@@ -20,6 +22,7 @@
 #include <unistd.h>
 
 using namespace qwen;
+using namespace qwen::test;
 using namespace qwen::tasks;
 namespace fs = std::filesystem;
 
@@ -56,16 +59,6 @@ TEST(Records, ParsesCsv) {
             (Fields{{"a", "b, \"c\"\r\nd", ""}, {"", "e"}}));
   EXPECT_THROW(parseCsv("a\n\"b", "f.csv"), Error);
   EXPECT_THROW(parseCsv("\"a\"b\n", "f.csv"), Error);
-}
-
-/// The message of the error that `run` throws.
-template <typename Run> static std::string errorOf(const Run &run) {
-  try {
-    run();
-  } catch (const Error &error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(Records, NamesTheRow) {

@@ -16,13 +16,6 @@
 using namespace qwen;
 namespace ref = qwen::numerics;
 
-static constexpr float kInf = std::numeric_limits<float>::infinity();
-static constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-static std::string inputs(const std::string &name) {
-  return std::string(QWEN_SOURCE_DIR "/test/Inputs/") + name;
-}
-
 /// Compares each encoded block of the golden rows with the bytes of `name`.
 template <typename Block>
 static void expectGgufsBytes(const char *name,
