@@ -26,30 +26,69 @@ function(qwen_unite target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
 
-# qwen_add_library(NAME SOURCES... [LINK TARGETS...])
+# qwen_add_headers(NAME OPTIONS...): the headers that most libraries include, parsed
+# once. They serve only targets that have the same options.
+function(qwen_add_headers name)
+  add_library(${name} STATIC ${CMAKE_SOURCE_DIR}/cmake/LibraryHeaders.cpp)
+  qwen_target_defaults(${name})
+  target_compile_options(${name} PRIVATE -Xclang -fno-pch-timestamp ${ARGN})
+  target_precompile_headers(${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/LibraryHeaders.h)
+endfunction()
+
+if(QWEN_QUICK)
+  # Assertions and names of types would have the paths of the checkout, which
+  # ccache makes relative in other builds.
+  add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
+  qwen_add_headers(headers)
+  qwen_add_headers(cold-headers -O0)
+endif()
+
+# qwen_quicken(TARGET IS_COLD): with QWEN_QUICK, gives a target precompiled headers,
+# and does not optimize it if it is cold: no test waits for its own loops. The
+# headers contain absolute paths, so checkouts could not share ccache's results:
+# other builds do without.
+function(qwen_quicken target is_cold)
+  if(NOT QWEN_QUICK)
+    return()
+  endif()
+  set(headers headers)
+  if(is_cold)
+    set(headers cold-headers)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+  # -fPIC is an option of libraries, and so of the headers.
+  target_compile_options(${target} PRIVATE -fPIC -Xclang -fno-pch-timestamp)
+  target_precompile_headers(${target} REUSE_FROM ${headers})
+endfunction()
+
+# qwen_add_library(NAME SOURCES... [COLD] [LINK TARGETS...])
 function(qwen_add_library name)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "" "LINK" ${ARGN})
   add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
   qwen_target_defaults(${name})
   qwen_unite(${name})
+  if(ARG_UNPARSED_ARGUMENTS MATCHES "\\.cpp")
+    qwen_quicken(${name} ${ARG_COLD})
+  endif()
   target_link_libraries(${name} PUBLIC ${ARG_LINK})
 endfunction()
 
 # qwen_add_mlir_library(NAME SOURCES... [LINK TARGETS...]): a library that
-# includes MLIR. MLIR and LLVM themselves are linked as dylibs. Precompiled
-# headers would save two seconds a file, but they contain absolute paths, so
-# checkouts could not share ccache's results.
+# includes MLIR. MLIR and LLVM themselves are linked as dylibs.
 function(qwen_add_mlir_library name)
   qwen_add_library(${name} ${ARGN})
   target_link_libraries(${name} PUBLIC MLIR LLVM)
 endfunction()
 
-# qwen_add_executable(NAME SOURCES... [LINK TARGETS...])
+# qwen_add_executable(NAME SOURCES... [COLD] [LINK TARGETS...])
 function(qwen_add_executable name)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "" "LINK" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
   qwen_target_defaults(${name})
   qwen_unite(${name})
+  if(ARG_COLD)
+    qwen_quicken(${name} ON)
+  endif()
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
 
