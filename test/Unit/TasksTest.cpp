@@ -10,7 +10,7 @@
 #include "tasks/Records.h"
 #include "tasks/TaskText.h"
 
-#include "HandmadeArtifact.h"
+#include "TempDir.h"
 
 #include "qwen/Support/Error.h"
 
@@ -62,14 +62,14 @@ TEST(Records, ParsesCsv) {
 }
 
 TEST(Records, NamesTheRow) {
-  EXPECT_EQ(errorOf([] {
+  EXPECT_EQ(messageOf([] {
               const Records rows({"f.jsonl", "{\"a\": 1}\n{\"b\": 2}\n"});
               rows[1].at("a");
             }),
             "f.jsonl line 2 has no a");
-  EXPECT_EQ(errorOf([] { Records({"f.csv", "a,b\n1,2\n3\n"}); }),
+  EXPECT_EQ(messageOf([] { Records({"f.csv", "a,b\n1,2\n3\n"}); }),
             "f.csv row 2 has 1 fields when 2 are needed");
-  EXPECT_EQ(errorOf([] { Records({"f.csv", "\n \n"}); }), "f.csv is empty");
+  EXPECT_EQ(messageOf([] { Records({"f.csv", "\n \n"}); }), "f.csv is empty");
   const Records array({"f.json", "[{\"a\": 7}]"});
   EXPECT_EQ(array[0].at("a").integer(0, 9), 7);
   const Records csv({"f.csv", "x,y\n"}, {"a", "b"});
@@ -141,23 +141,23 @@ TEST(Tasks, ReadsPages) {
 }
 
 TEST(Tasks, NamesWhatIsMissing) {
-  const std::string error = errorOf([] { read("piqa", {{"x", ""}}); });
+  const std::string error = messageOf([] { read("piqa", {{"x", ""}}); });
   EXPECT_NE(error.find("has no data of piqa: it needs piqa/valid.jsonl, "
                        "piqa.jsonl"),
             std::string::npos)
       << error;
   const std::string parquet =
-      errorOf([] { read("piqa", {{"a/b.parquet", ""}}); });
+      messageOf([] { read("piqa", {{"a/b.parquet", ""}}); });
   EXPECT_NE(parquet.find("b.parquet to JSON lines"), std::string::npos);
   const std::string damaged =
-      errorOf([] { read("ceval-valid_law", {{"ceval.zip", "PK"}}); });
+      messageOf([] { read("ceval-valid_law", {{"ceval.zip", "PK"}}); });
   EXPECT_NE(damaged.find("damaged or no ZIP archive"), std::string::npos);
-  const std::string cut =
-      errorOf([] { read("hellaswag", {{"hellaswag_val.jsonl.bz2", "BZh9"}}); });
+  const std::string cut = messageOf(
+      [] { read("hellaswag", {{"hellaswag_val.jsonl.bz2", "BZh9"}}); });
   EXPECT_NE(cut.find("damaged or no bzip2 file"), std::string::npos) << cut;
   const TaskTable table;
   const std::vector<std::string> names = {"arc_hard"};
-  EXPECT_NE(errorOf([&] {
+  EXPECT_NE(messageOf([&] {
               table.choose(names);
             }).find("no task is named \"arc_hard\"; there are arc_easy, "),
             std::string::npos);

@@ -30,13 +30,17 @@ static const char *cacheFolder() {
   return folder;
 }
 
+[[noreturn]] static void fail(const char *folder, llvm::Error error) {
+  throw Error(part::file(folder) + ": cannot keep code: " +
+              part::found(llvm::toString(std::move(error))) +
+              "; set QWEN_CODE_CACHE to another folder, or to none");
+}
+
 /// The value of `expected`. Throws Error.
 template <typename T>
 static T valueOf(llvm::Expected<T> expected, const char *folder) {
   if (!expected)
-    throw Error(part::file(folder) + ": cannot keep code: " +
-                part::found(llvm::toString(expected.takeError())) +
-                "; set QWEN_CODE_CACHE to another folder, or to none");
+    fail(folder, expected.takeError());
   return std::move(*expected);
 }
 
@@ -104,6 +108,6 @@ qwen::cachedObject(llvm::StringRef identity,
   stream->OS->write(reinterpret_cast<const char *>(&sum), sizeof(sum));
   stream->OS->write(object.data(), object.size());
   if (llvm::Error error = stream->commit())
-    valueOf<int>(std::move(error), folder);
+    fail(folder, std::move(error));
   return object;
 }
