@@ -14,6 +14,24 @@ if [ -t 2 ]; then
   pip_options=
 fi
 
+stamp=.venv/requirements.txt
+python_packages() {
+  cmp -s cmake/requirements.txt "$stamp" && return
+  echo "== install Python packages in .venv (cmake/requirements.txt; Halide, which makes kernels, is the largest)"
+  rm -rf .venv
+  python3 -m venv .venv
+  # shellcheck disable=SC2086
+  .venv/bin/pip install $pip_options --disable-pip-version-check -r cmake/requirements.txt
+  cp cmake/requirements.txt "$stamp"
+}
+# Beside Debian's packages, if Python has what it needs and no terminal shows the
+# progress of both.
+python_job=
+if [ ! -t 2 ] && [ "${1:-}" != web ] && python3 -c 'import ensurepip' 2>/dev/null; then
+  python_packages &
+  python_job=$!
+fi
+
 packages="libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 clang-tidy-22 clang-format-22 lld-22
   liblld-22-dev libclang-rt-22-dev nlohmann-json3-dev libboost1.81-dev libcli11-dev libssl-dev libutf8proc-dev libutf8proc-dev:arm64 libxxhash-dev libre2-dev libre2-dev:arm64
   libminizip-dev libminizip-dev:arm64 libbz2-dev libbz2-dev:arm64 zlib1g-dev zlib1g-dev:arm64 libedit-dev libedit-dev:arm64
@@ -45,14 +63,10 @@ if [ -n "$missing" ]; then
 fi
 
 [ "${1:-}" != web ] || exit 0
-stamp=.venv/requirements.txt
-if ! cmp -s cmake/requirements.txt "$stamp"; then
-  echo "== install Python packages in .venv (cmake/requirements.txt; Halide, which makes kernels, is the largest)"
-  rm -rf .venv
-  python3 -m venv .venv
-  # shellcheck disable=SC2086
-  .venv/bin/pip install $pip_options --disable-pip-version-check -r cmake/requirements.txt
-  cp cmake/requirements.txt "$stamp"
+if [ -n "$python_job" ]; then
+  wait "$python_job"
+else
+  python_packages
 fi
 # Halide's CMake package by a path without Python's version, for CMakePresets.json.
 ln -sfn "$(cd .venv && echo lib/python3.*/site-packages/halide)" .venv/halide

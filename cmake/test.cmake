@@ -1,6 +1,6 @@
 # make test: builds for this machine and for AArch64, runs all tests of both, and
 # runs the tests that read files or run threads under sanitizers. Each fuzz
-# target runs for 5 seconds. make test-full runs all tests under
+# target runs for 2 seconds. make test-full runs all tests under
 # AddressSanitizer, and fuzz targets for 30 seconds (docs/testing.md).
 include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 

@@ -13,6 +13,7 @@ one runs every third format with stories too.
 `write` makes answers.json on this machine. It adds answers; it changes one only after kNumericsVersion has changed
 (docs/numerics.md).
 """
+import functools
 import itertools
 import json
 import pathlib
@@ -93,6 +94,38 @@ def is_sampled_elsewhere(name, t, w, k):
     return (w, k) == (t, t % 2) and (name != "stories" or t % 2 == 0)
 
 
+def pairs(run, way):
+    """The pairs of values of an emulated run and one of its ways. Other runs meet machines with formats, and checkpoints with formats."""
+    return {(a, b) for a, b in itertools.combinations((*run, *enumerate(way)), 2) if b[0] != "weights"}
+
+
+@functools.cache
+def sample_elsewhere():
+    """The emulated runs of the sample: (checkpoint, machine, weights, kv), each with its name, and the two ways that add the most pairs
+    to those of the runs before."""
+    runs, met = [], set()
+    for name, (t, target), (w, weights), (k, kv) in itertools.product(CHECKPOINTS, enumerate(EMULATED), enumerate(WEIGHTS), enumerate(KV)):
+        if not is_sampled_elsewhere(name, t, w, k):
+            continue
+        for cpu in EMULATED[target] if name in SAMPLED else EMULATED[target][:1]:
+            run, ways = (("checkpoint", name), ("machine", (target, cpu)), ("weights", weights), ("kv", kv)), []
+            for _ in range(2):
+                ways.append(max((way for _, way in orthogonal() if way not in ways), key=lambda way: len(pairs(run, way) - met)))
+                met |= pairs(run, ways[-1])
+            runs.append((run, ways))
+    return runs
+
+
+def plan_elsewhere(name):
+    """(target, CPU, weights, kv, ways) of a checkpoint's emulated runs."""
+    if not full():
+        yield from ((*machine, weights, kv, ways) for ((_, of), (_, machine), (_, weights), (_, kv)), ways in sample_elsewhere() if of == name)
+        return
+    for (t, target), (w, weights), kv in itertools.product(enumerate(EMULATED), enumerate(WEIGHTS), KV):
+        for c, cpu in enumerate(EMULATED[target]):
+            yield target, cpu, weights, kv, group(w + (t + c) * (w // 4))
+
+
 def plan(name):
     """(target, CPU or None for this one, weights, kv, ways) of a checkpoint's runs."""
     number = list(CHECKPOINTS).index(name)
@@ -100,23 +133,18 @@ def plan(name):
     for (t, target), (w, weights), (k, kv) in itertools.product(enumerate(here), enumerate(WEIGHTS), enumerate(KV)):
         if full() or is_sampled_here(name, t, w, k, target == here[-1]):
             yield target, None, weights, kv, list(itertools.product(*WAYS)) if full() else group(number + w + k)
-    for (t, target), (w, weights), (k, kv) in itertools.product(enumerate(EMULATED), enumerate(WEIGHTS), enumerate(KV)):
-        if full() or is_sampled_elsewhere(name, t, w, k):
-            for c, cpu in enumerate(EMULATED[target] if full() or name in SAMPLED else EMULATED[target][:1]):
-                yield target, cpu, weights, kv, group(w + (t + c) * (w // 4))
+    yield from plan_elsewhere(name)
 
 
 def check_sample():
-    """Checks that the emulated runs of the three tests together contain every pair but those of machines and formats, and those of
-    checkpoints and formats, which other runs complete."""
-    runs = [(name, *run) for name in SAMPLED for run in plan(name)]
-    rows = [(("checkpoint", name), ("machine", target, cpu), ("weights", weights), ("kv", kv), *enumerate(way))
-            for name, target, cpu, weights, kv, ways in runs if cpu for way in ways]
-    values = [SAMPLED, [(t, cpu) for t, cpus in EMULATED.items() for cpu in cpus], WEIGHTS, KV, *WAYS]
-    found = {(a, b) for row in rows for a, b in itertools.combinations(row, 2) if b[0] != "weights"}
+    """Checks that the emulated runs of the three tests together contain every pair, and every checkpoint each format."""
+    runs = [(run, ways) for run, ways in sample_elsewhere() if run[0][1] in SAMPLED]
+    values = [SAMPLED, [(target, cpu) for target, cpus in EMULATED.items() for cpu in cpus], WEIGHTS, KV, *WAYS]
+    met = set().union(*(pairs(run, way) for run, ways in runs for way in ways))
     wanted = sum(len(a) * len(b) for a, b in itertools.combinations(values, 2) if b is not WEIGHTS)
-    assert len(found) == wanted, f"{len(found)} of {wanted} pairs are in the sample"
-    assert len({(run[0], run[3]) for run in runs}) == len(SAMPLED) * len(WEIGHTS), "a checkpoint misses a format"
+    assert len(met) == wanted, f"{len(met)} of {wanted} pairs are in the sample"
+    formats = {(name, weights) for name in SAMPLED for _, _, weights, _, _ in plan(name)}
+    assert len(formats) == len(SAMPLED) * len(WEIGHTS), "a checkpoint misses a format"
 
 
 def checkpoint(name, work):
