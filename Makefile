@@ -23,7 +23,8 @@ test: setup-tests
 	@$(CMAKE) -P cmake/test.cmake 3>&2
 
 # The same with the full matrix of targets, formats and batch shapes, and clang-tidy with its analyzer.
-test-full: setup-tests
+test-full:
+	@QWEN_TEST_FULL=1 sh cmake/setup.sh tests
 	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/test.cmake 3>&2
 	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/tidy.cmake 3>&2
 

@@ -44,15 +44,15 @@ if(QWEN_QUICK)
 endif()
 
 # qwen_quicken(TARGET IS_COLD): with QWEN_QUICK, gives a target precompiled headers,
-# and does not optimize it if it is cold: no test waits for its own loops. The
-# headers contain absolute paths, so checkouts could not share ccache's results:
-# other builds do without.
+# and does not optimize it if it is cold: no test waits for its own loops. QWEN_COLD
+# of a preset lists libraries that are cold there. The headers contain absolute
+# paths, so checkouts could not share ccache's results: other builds do without.
 function(qwen_quicken target is_cold)
   if(NOT QWEN_QUICK)
     return()
   endif()
   set(headers headers)
-  if(is_cold)
+  if(is_cold OR target IN_LIST QWEN_COLD)
     set(headers cold-headers)
     target_compile_options(${target} PRIVATE -O0)
   endif()

@@ -69,7 +69,9 @@ for number, command in enumerate(map(own, json.loads((BUILD / "compile_commands.
     together = [source for source in sources if not source.startswith(APART)]
     if together:
         join(together, number, command)
-(FOLDER / "compile_commands.json").write_text(json.dumps([*commands.values()]))
+# The longest first, so that the last one does not run alone.
+ordered = sorted(commands.values(), key=lambda command: -pathlib.Path(command["file"]).stat().st_size)
+(FOLDER / "compile_commands.json").write_text(json.dumps(ordered))
 (FOLDER / ".clang-tidy").write_text("""InheritParentConfig: true
 Checks: -llvm-include-order
 CheckOptions:
