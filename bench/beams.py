@@ -38,10 +38,10 @@ class Server:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
         answer = connection.getresponse()
-        text = answer.read()
+        text = answer.read().decode()
         if answer.status != 200:
-            raise SystemExit(text.decode())
-        return json.loads(text)
+            raise SystemExit(text)
+        return text
 
     def seconds(self, body):
         start = time.perf_counter()

@@ -4,8 +4,10 @@
   .venv/bin/python bench/grammars.py MODEL [--program qwen-run] [--sequences 1,16] [--rounds N] [--tokens N] [--threads N]
 
 MODEL is a compiled file. A run has requests of 16 random token ids that draw 32 tokens, and more: the difference is decode alone. An answer has a list of documents of
-one of the four schemas, or no grammar. Prints for each number of sequences and each schema the median of the ratios of the rounds, with the least and the greatest, and
-their mean over the schemas: of a token's time with logprobs, for which each token is drawn, and without, where a token that has no other choice is not.
+one of the four schemas, or no grammar. Prints for each number of sequences and each schema
+- the share of a step that masks take: the server's own time of all threads (qwen_grammar_seconds_total of /metrics), which share it, in that of decode,
+- the median of the ratios of a token's time with and without a grammar, with the least and the greatest: it also has what is drawn from fewer tokens, and noise,
+and their means over the schemas: with logprobs, for which each token is drawn, and without, where a token that has no other choice is not.
 """
 import argparse
 import random
@@ -33,7 +35,7 @@ NODE = {"type": "object", "properties": {"name": WORD, "leaf": {"type": "boolean
 
 def grammar(schema):
     """A list that is not over before the answer."""
-    return {"guided_json": {"type": "array", "minItems": 1000, "items": schema, "$defs": {"node": NODE}}} if schema else {}
+    return {"guided_json": {"type": "array", "minItems": 1000, "items": schema, "$defs": {"node": NODE}}}
 
 
 def seconds_of_token(server, prompts, seed, tokens, more):
@@ -42,16 +44,29 @@ def seconds_of_token(server, prompts, seed, tokens, more):
     return (long - short) / tokens
 
 
+def share_of_step(before, after, count, threads):
+    """Of decode between two texts of /metrics, with `count` requests at a time."""
+    grammars, decode = (value(after, name) - value(before, name) for name in ("qwen_grammar_seconds_total", "llamacpp:tokens_predicted_seconds_total"))
+    return grammars / min(threads, count) / (decode / count)
+
+
+def value(metrics, name):
+    return float(next(line for line in metrics.splitlines() if line.startswith(name + "{")).rsplit(" ", 1)[1])
+
+
 def measure(server, count, options, generator, more):
-    """The ratios of each schema."""
-    ratios = {name: [] for name in SCHEMAS}
+    """The shares and the ratios of each schema."""
+    shares, ratios = ({name: [] for name in SCHEMAS} for _ in range(2))
     for _ in range(options.rounds):
         prompts = [[generator.randrange(1000, 50000) for _ in range(16)] for _ in range(count)]
         seed = generator.randrange(1 << 30)
         for name, schema in SCHEMAS.items():
-            plain, kept = (seconds_of_token(server, prompts, seed, options.tokens, {**more, **grammar(of)}) for of in (None, schema))
+            plain = seconds_of_token(server, prompts, seed, options.tokens, more)
+            before = server.send("GET", "/metrics")
+            kept = seconds_of_token(server, prompts, seed, options.tokens, {**more, **grammar(schema)})
+            shares[name].append(share_of_step(before, server.send("GET", "/metrics"), count, options.threads))
             ratios[name].append(kept / plain)
-    return ratios
+    return shares, ratios
 
 
 def main():
@@ -61,17 +76,19 @@ def main():
     parser.add_argument("--sequences", default="1,16")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     server = Server(options)
     generator = random.Random(1)
     try:
         for count in map(int, options.sequences.split(",")):
             for way, more in (("drawn", {"logprobs": 0}), ("forced where possible", {})):
-                ratios = measure(server, count, options, generator, more)
+                shares, ratios = measure(server, count, options, generator, more)
                 for name, each in ratios.items():
-                    print(f"{count} sequences, {way}, {name}: {statistics.median(each):.3f} ({min(each):.3f} to {max(each):.3f})", flush=True)
-                print(f"{count} sequences, {way}, mean: {statistics.mean(map(statistics.median, ratios.values())):.3f}", flush=True)
+                    print(f"{count} sequences, {way}, {name}: {statistics.median(shares[name]):.2%} of a step; a token takes {statistics.median(each):.3f} "
+                          f"({min(each):.3f} to {max(each):.3f})", flush=True)
+                share, ratio = (statistics.mean(map(statistics.median, values.values())) for values in (shares, ratios))
+                print(f"{count} sequences, {way}, mean: {share:.2%} of a step; a token takes {ratio:.3f}", flush=True)
     finally:
         server.process.terminate()
         server.process.wait()

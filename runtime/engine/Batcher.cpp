@@ -240,6 +240,7 @@ void Batcher::endStep(Job &job) {
   for (Job *each : job.sequences())
     pages.endStep(*each);
   job.report(pages.computed(*job.sequences().front()));
+  sums.constraintNanoseconds += std::exchange(job.constraintNanoseconds, 0);
   if (job.ended)
     return;
   if (job.beams) {

@@ -39,6 +39,9 @@ struct BatcherCounts {
   int64_t cachedTokens = 0;
   int64_t drawnTokens = 0;
   int64_t preemptions = 0;
+  /// Time of all threads that constraints took: to say which tokens may come,
+  /// to follow the tokens and to mask the logits.
+  int64_t constraintNanoseconds = 0;
 };
 
 /// One thread uses a batcher, and no one else opens sequences of its engine. A

@@ -4,6 +4,7 @@
 
 #include "engine/Beams.h"
 #include "engine/Logprobs.h"
+#include "engine/SteadyClock.h"
 
 #include <algorithm>
 #include <tuple>
@@ -173,9 +174,25 @@ int32_t Job::sample(size_t position, std::span<const float> logits) {
   return -1;
 }
 
+namespace {
+/// Adds the time until its end to a sum.
+class AddedTime {
+public:
+  explicit AddedTime(int64_t &sum) : sum(sum), start(steadyNanoseconds()) {}
+  ~AddedTime() { sum += steadyNanoseconds() - start; }
+  AddedTime(const AddedTime &) = delete;
+  AddedTime &operator=(const AddedTime &) = delete;
+
+private:
+  int64_t &sum;
+  const int64_t start;
+};
+} // namespace
+
 std::span<const float> Job::allowed(std::span<const float> logits) {
   if (!request.constraint)
     return logits;
+  const AddedTime time(constraintNanoseconds);
   const std::span<const uint32_t> words = request.constraint->allowed();
   if (words.empty())
     return logits;
@@ -208,6 +225,7 @@ bool Job::mayForce() const {
 }
 
 void Job::lookAhead() noexcept {
+  const AddedTime time(constraintNanoseconds);
   try {
     forced = onlyAllowed(request.constraint->allowed());
   } catch (...) {
@@ -228,8 +246,10 @@ bool Job::force() {
 
 void Job::settle(size_t position, int32_t token,
                  std::span<const float> logits) {
-  if (request.constraint)
+  if (request.constraint) {
+    const AddedTime time(constraintNanoseconds);
     request.constraint->accept(token);
+  }
   sampler.acceptDrawn(token);
   if (position == tokens.size() || tokens[position] != token) {
     tokens.resize(position);

@@ -99,6 +99,7 @@ std::string Metrics::values(const SchedulerCounts &now, int64_t pages,
   const double prompt = number64(promptTokens), drawn = number64(drawnTokens);
   const double cached = number64(cachedTokens);
   const double preemptions = number64(now.sums.preemptions);
+  const double grammars = number64(now.sums.constraintNanoseconds) * 1e-9;
   const Row rows[] = {
       {"llamacpp:prompt_tokens_total", "counter", "Prompt tokens.", prompt},
       {"llamacpp:prompt_tokens_cached_total", "counter",
@@ -126,6 +127,10 @@ std::string Metrics::values(const SchedulerCounts &now, int64_t pages,
        "Pages that the prefix cache has; those that no sequence holds are free "
        "for others.",
        number64(now.keptPages)},
+      {"qwen_grammar_seconds_total", "counter",
+       "Time of all threads that grammars take: their masks, which are a part "
+       "of each step.",
+       grammars},
       {"vllm:prefix_cache_queries_total", "counter", "Prompt tokens.", prompt},
       {"vllm:prefix_cache_hits_total", "counter",
        "Prompt tokens that the prefix cache had.", cached},

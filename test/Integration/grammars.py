@@ -48,6 +48,9 @@ PARAMETERS = {
 def documents(server, jsonschema):
     """Each seed draws another document of its schema, on one line."""
     bodies = [{"prompt": "Once upon a time", "seed": seed, "max_tokens": 300, "guided_json": schema} for schema in SCHEMAS for seed in range(12)]
+    before = server.metric("qwen_grammar_seconds_total")
+    server.post(TEXT, prompt="Once upon a time", max_tokens=3)
+    checks.check(server.metric("qwen_grammar_seconds_total") == before, "an answer without a grammar takes time of grammars")
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda body: server.post(TEXT, **body)["choices"][0], bodies))
     for body, choice in zip(bodies, answers):
@@ -57,6 +60,7 @@ def documents(server, jsonschema):
             jsonschema.Draft202012Validator(body["guided_json"], format_checker=jsonschema.FormatChecker()).validate(document)
     texts = {choice["text"] for choice in answers}
     checks.check(len(texts) > len(bodies) / 2, f"{len(bodies)} answers have {len(texts)} texts")
+    checks.check(server.metric("qwen_grammar_seconds_total") > before, "/metrics has no time of grammars")
     # The same alone, as a stream, and with logprobs, which are those of the raw logits.
     for body, choice in list(zip(bodies, answers))[::7]:
         checks.check(server.post(TEXT, **body)["choices"][0]["text"] == choice["text"], f"{body}: alone")
