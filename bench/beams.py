@@ -8,44 +8,32 @@ a search has one. Prints for each B the median time of a step of each, and the m
 """
 import argparse
 import http.client
-import json
+import pathlib
 import random
 import statistics
-import subprocess
+import sys
 import time
 
-from serve import free_port
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "test/Integration"))
+from server import Server  # noqa: E402
 
 SHORT = 32
 
 
-class Server:
-    def __init__(self, options):
-        self.port = free_port()
-        threads = ["-t", str(options.threads)] if options.threads else []
-        self.process = subprocess.Popen([options.program, "serve", options.model, "--listen", f"127.0.0.1:{self.port}", *threads],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(600):
-            time.sleep(0.1)
-            try:
-                self.send("GET", "/health")
-                return
-            except OSError:
-                pass
-        raise SystemExit("the server does not start")
+class TimedServer(Server):
+    """A server of the program, the model and the threads of `options`."""
 
-    def send(self, method, path, body=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        if answer.status != 200:
-            raise SystemExit(text)
-        return text
+    def __init__(self, options):
+        threads = ["-t", options.threads] if options.threads else []
+        super().__init__(options.model, program=[options.program, "serve", options.model, "--listen", "127.0.0.1:0", *threads])
+
+    def connect(self):
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
 
     def seconds(self, body):
+        """The time of a completion."""
         start = time.perf_counter()
-        self.send("POST", "/v1/completions", {"ignore_eos": True, "temperature": 0, **body})
+        self.post("/v1/completions", **{"ignore_eos": True, "temperature": 0, **body})
         return time.perf_counter() - start
 
 
@@ -68,7 +56,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--threads", type=int, default=0)
     options = parser.parse_args()
-    server = Server(options)
+    server = TimedServer(options)
     generator = random.Random(1)
     try:
         for count in map(int, options.beams.split(",")):
@@ -78,8 +66,7 @@ def main():
             print(f"B = {count}: {beams:.2f} ms a step with beams, {plain:.2f} ms without; ratio {statistics.median(ratios):.3f} "
                   f"({ratios[0]:.3f} to {ratios[-1]:.3f})", flush=True)
     finally:
-        server.process.terminate()
-        server.process.wait()
+        server.stop()
 
 
 if __name__ == "__main__":

@@ -4,16 +4,16 @@
   .venv/bin/python bench/grammars.py MODEL [--program qwen-run] [--sequences 1,16] [--rounds N] [--tokens N] [--threads N]
 
 MODEL is a compiled file. A run has requests of 16 random token ids that draw 32 tokens, and more: the difference is decode alone. An answer has a list of documents of
-one of the four schemas, or no grammar. Prints for each number of sequences and each schema
-- the share of a step that masks take: the server's own time of all threads (qwen_grammar_seconds_total of /metrics), which share it, in that of decode,
-- the median of the ratios of a token's time with and without a grammar, with the least and the greatest: it also has what is drawn from fewer tokens, and noise,
-and their means over the schemas: with logprobs, for which each token is drawn, and without, where a token that has no other choice is not.
+one of the four schemas, or no grammar. For each number of sequences, the bench prints two medians of each schema, and their means over the schemas:
+- the share of a step that the grammar takes, from the server's own clock (qwen_grammar_seconds_total of /metrics),
+- the time of a token with the grammar, divided by the time without it, with the least and the greatest ratio. This ratio includes the noise of the machine.
+Requests with logprobs draw each token. Requests without them append a token that has no other choice without a draw.
 """
 import argparse
 import random
 import statistics
 
-from beams import SHORT, Server
+from beams import SHORT, TimedServer
 
 WORD = {"type": "string", "maxLength": 40}
 # Those of SERVING.md, 2.3.
@@ -44,14 +44,9 @@ def seconds_of_token(server, prompts, seed, tokens, more):
     return (long - short) / tokens
 
 
-def share_of_step(before, after, count, threads):
-    """Of decode between two texts of /metrics, with `count` requests at a time."""
-    grammars, decode = (value(after, name) - value(before, name) for name in ("qwen_grammar_seconds_total", "llamacpp:tokens_predicted_seconds_total"))
-    return grammars / min(threads, count) / (decode / count)
-
-
-def value(metrics, name):
-    return float(next(line for line in metrics.splitlines() if line.startswith(name + "{")).rsplit(" ", 1)[1])
+def times(server):
+    """Seconds that all threads spent on grammars, and seconds of decode, summed over the requests."""
+    return [server.metric(name) for name in ("qwen_grammar_seconds_total", "llamacpp:tokens_predicted_seconds_total")]
 
 
 def measure(server, count, options, generator, more):
@@ -62,9 +57,11 @@ def measure(server, count, options, generator, more):
         seed = generator.randrange(1 << 30)
         for name, schema in SCHEMAS.items():
             plain = seconds_of_token(server, prompts, seed, options.tokens, more)
-            before = server.send("GET", "/metrics")
+            before = times(server)
             kept = seconds_of_token(server, prompts, seed, options.tokens, {**more, **grammar(schema)})
-            shares[name].append(share_of_step(before, server.send("GET", "/metrics"), count, options.threads))
+            grammars, decode = (after - start for after, start in zip(times(server), before))
+            # Threads share the grammars of a step, and requests the steps.
+            shares[name].append(grammars / min(options.threads, count) / (decode / count))
             ratios[name].append(kept / plain)
     return shares, ratios
 
@@ -78,7 +75,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
-    server = Server(options)
+    server = TimedServer(options)
     generator = random.Random(1)
     try:
         for count in map(int, options.sequences.split(",")):
@@ -90,8 +87,7 @@ def main():
                 share, ratio = (statistics.mean(map(statistics.median, values.values())) for values in (shares, ratios))
                 print(f"{count} sequences, {way}, mean: {share:.2%} of a step; a token takes {ratio:.3f}", flush=True)
     finally:
-        server.process.terminate()
-        server.process.wait()
+        server.stop()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ PROGRAMS = f"{SOURCE}/(bench/ModelKernel|examples|lib|runtime|tools)/"
 FOLDER = BUILD / "tidy"
 # The analyzer takes constants of templates and Boost's coroutines for faults if it reads these with other sources.
 APART = tuple(f"{SOURCE}/{path}" for path in ("lib/Numerics/", "runtime/server/http/Connection.cpp", "runtime/server/http/HttpServer.cpp"))
-# Folders with the same headers, which take most of the time, are read at once, with the command of the first. They share no name.
+# clang-tidy reads the folders of a row together, with the command of the first: they include the same headers, which take most of its time.
+# No two of them may declare the same name.
 TOGETHER = (
     ("lib/CodeGen/Lower", "lib/CodeGen/Products", "lib/Dialect", "lib/Import/Models", "lib/Transforms"),
     ("lib/CodeGen/Artifact", "lib/Compiler", "lib/CostModel"),

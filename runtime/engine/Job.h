@@ -125,10 +125,10 @@ public:
   SequenceId sequence = -1;
   PrefixCache::Prefix prefix;
   bool wasPreempted = false;
-  /// Time that the constraint took since the batcher last counted it.
-  int64_t constraintNanoseconds = 0;
   /// Tokens that the prefix cache had before a preemption.
   int64_t cachedTokens = 0;
+  /// Time that the constraint took since the batcher last counted it.
+  int64_t constraintNanoseconds = 0;
   /// Set when the request ends in this step.
   std::optional<EndReason> ended;
   ErrorKind kind = ErrorKind::General;
