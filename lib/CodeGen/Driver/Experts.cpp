@@ -290,7 +290,7 @@ sumExperts(const Context *context, const ExpertsDownArguments &of,
             (range.end - range.begin) * kPanelOutputs);
   };
   forTokens([](int64_t, float *y, int64_t size)
-                QWEN_SPECIALISED_LAMBDA { std::fill_n(y, size, 0.0f); });
+                QWEN_SPECIALISED_LAMBDA { clearValues(y, size); });
   for (int64_t e = 0; e < fixed.experts; ++e)
     forStrips(choices.of(e), [&](int64_t place,
                                  int64_t count) QWEN_SPECIALISED_LAMBDA {
