@@ -336,9 +336,9 @@ static void addProduct(const KernelInfo &kernel, void *function) {
       multiply(state, kernel, function, m, panels);
     });
   };
-  // Half of a small second cache, with as many tokens as a call of a prompt
-  // has.
-  addFor("cache", kernel.m == 1 ? 1 : 256,
+  // Half of a small second cache, with about as many tokens as a call of a
+  // prompt has: a kernel takes a multiple of its own.
+  addFor("cache", kernel.m == 1 ? 1 : 256 - 256 % kernel.m,
          std::max<int64_t>(131072 / bytes, 1));
   addFor("memory", kernel.m,
          static_cast<int64_t>(weightMemory().size()) / bytes);

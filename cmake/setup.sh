@@ -39,8 +39,8 @@ packages="libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 clang-
 [ "${1:-}" != tests ] || packages="$packages tmux zsh fish mandoc chromium"
 # Grammars of the server; another Rust serves as well (cmake/QwenGrammar.cmake).
 [ "${1:-}" != tests ] || command -v cargo >/dev/null || packages="$packages cargo-web rustc-web"
-# The same on AArch64, which takes minutes to compile: make test-full only.
-[ -z "${QWEN_TEST_FULL:-}" ] || packages="$packages cargo-web rustc-web libstd-rust-web-dev:arm64"
+# The same on AArch64, which takes minutes to compile, and bench-kernels: make test-full only.
+[ -z "${QWEN_TEST_FULL:-}" ] || packages="$packages cargo-web rustc-web libstd-rust-web-dev:arm64 libbenchmark-dev"
 [ "${1:-}" != web ] || packages=
 # Node of other sources than Debian has npm in the same package.
 [ -z "${1:-}" ] || command -v npm >/dev/null || packages="$packages nodejs npm"
