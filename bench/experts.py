@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Compares models with experts with ik_llama.cpp, beside dense models of what a token uses of them, in alternating runs.
+"""Compares models with experts with ik_llama.cpp and llama.cpp, beside dense models of what a token uses of them, in alternating runs.
 
-  .venv/bin/python bench/experts.py WORKDIR [--model 30b-a3b|35b-a3b] [--layers N] [--weights q4_0|q4_k_m] [--rounds N] [--threads N] [--peer PYTHON]
+  .venv/bin/python bench/experts.py WORKDIR [--model 30b-a3b|35b-a3b] [--layers N] [--weights q4_0|q4_k_m] [--rounds N] [--threads N]
+                                            [--peers ik_llama.cpp llama.cpp]
 
 Makes GGUF files of random integers with the shapes of Qwen3-30B-A3B or Qwen3.5-35B-A3B and of the dense model (bench/random_gguf.py), and
-compiles them, so that both programs have the same integers. Installs ik-llama-cpp-python from its source package into WORKDIR/ik, or
-takes the environment of --peer. Each round runs every program once. Prints medians, least and greatest of prefill (512 tokens) and
-decode (64 tokens) in tokens/s, and ratios, round by round.
+compiles them, so that all programs have the same integers. Installs the peers from their source packages into WORKDIR/ik and
+WORKDIR/peers. Each round runs every program once. Prints medians, least and greatest of prefill (512 tokens) and decode (64 tokens) in
+tokens/s, and ratios, round by round.
 """
 import argparse
 import json
@@ -17,8 +18,9 @@ import statistics
 import subprocess
 import sys
 
+import peers
 import random_gguf
-from peers import BENCH, DECODE, PROMPT, Ours, output
+from peers import BENCH, DECODE, PROMPT, LlamaCpp, Ours, output
 
 # Endings of the names of bench/random_gguf.py.
 MODELS = {"experts": "", "dense": "-dense"}
@@ -30,7 +32,7 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/../build-info.cpp.in ${CMAKE_CURRENT_LI
 """
 
 
-def install(folder):
+def install_ik(folder):
     """The Python of an environment with ik_llama.cpp, which takes about half an hour to build on two cores."""
     python = folder / "bin/python"
     if not python.exists():
@@ -57,9 +59,16 @@ class Ik:
         return json.loads(output(*self.command, stderr=subprocess.DEVNULL))
 
 
+# The program of a peer, and the Python that runs it, by the name of the peer.
+PEERS = {
+    "ik_llama.cpp": (Ik, lambda workdir: install_ik(workdir / "ik")),
+    "llama.cpp": (LlamaCpp, lambda workdir: peers.install(workdir / "peers", with_transformers=False)),
+}
+
+
 def prepare(args):
     """Programs by name."""
-    python = args.peer or install(args.workdir / "ik")
+    pythons = {name: PEERS[name][1](args.workdir) for name in args.peers}
     programs = {}
     for kind, ending in MODELS.items():
         stem = args.workdir / f"{args.model}{ending}.{args.layers}.{args.weights}"
@@ -69,7 +78,8 @@ def prepare(args):
         if not compiled.exists():
             Ours(compiled, args.threads).compile(file)
         programs[f"qwen-run {kind}"] = Ours(compiled, args.threads)
-        programs[f"ik_llama.cpp {kind}"] = Ik(python, file, args.threads)
+        for name, python in pythons.items():
+            programs[f"{name} {kind}"] = PEERS[name][0](python, file, args.threads)
     return programs
 
 
@@ -85,7 +95,7 @@ def main():
     parser.add_argument("--weights", choices=("q4_0", "q4_k_m"), default="q4_0")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--peer", type=pathlib.Path)
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=["ik_llama.cpp"])
     args = parser.parse_args()
     args.workdir.mkdir(parents=True, exist_ok=True)
     programs = prepare(args)
@@ -93,10 +103,11 @@ def main():
     for kind in ("prefill", "decode"):
         for name in programs:
             line(f"{kind}, {name}, tokens/s", [each[name][kind] for each in rounds])
-        ratios = {model: [each[f"qwen-run {model}"][kind] / each[f"ik_llama.cpp {model}"][kind] for each in rounds] for model in MODELS}
-        for model, values in ratios.items():
-            line(f"{kind}, qwen-run beside ik_llama.cpp, {model}", values, 2)
-        line(f"{kind}, that ratio with experts beside without", [a / b for a, b in zip(*ratios.values())], 2)
+        for peer in args.peers:
+            ratios = {model: [each[f"qwen-run {model}"][kind] / each[f"{peer} {model}"][kind] for each in rounds] for model in MODELS}
+            for model, values in ratios.items():
+                line(f"{kind}, qwen-run beside {peer}, {model}", values, 2)
+            line(f"{kind}, that ratio with experts beside without", [a / b for a, b in zip(*ratios.values())], 2)
         line(f"{kind}, qwen-run with experts beside without", [each["qwen-run experts"][kind] / each["qwen-run dense"][kind] for each in rounds], 2)
 
 
