@@ -66,6 +66,29 @@ for method, expected in golden.items():
     manifest = json.loads(run(["qwen-run", "info", WORK / "chosen.qwen", "--json"]))
     checks.check(manifest["pruning"] == {"method": method.split(":")[0], "layers": layers}, f"the manifest has {manifest['pruning']}")
 
+
+def check_experts():
+    """A layer with experts, listed and chosen by a method. A larger vocabulary makes the checkpoint read the text of stories."""
+    folder, vocabulary = INPUTS / "checkpoints/qwen3-moe-f32", json.loads((STORIES / "config.json").read_text())["vocab_size"]
+    check_bits(folder, [0], "--weights", "f32")
+    weights = read_safetensors(folder / "model.safetensors")
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        weights[name] = np.resize(weights[name], (vocabulary, weights[name].shape[1]))
+    larger = WORK / "experts"
+    write_weights(larger, weights, json.loads((folder / "config.json").read_text()) | {"vocab_size": vocabulary})
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(STORIES / file, larger)
+    for method in ("shortgpt:1", "sleb:1"):
+        chosen = compile_model(larger, WORK / "chosen.qwen", "--prune", method)
+        layer, = json.loads(run(["qwen-run", "info", chosen, "--json"]))["pruning"]["layers"]
+        listed = compile_model(larger, WORK / "listed.qwen", "--prune", f"layers:{layer}")
+        found, expected = (logits(model, IDS, WORK / "logits.npy") for model in (chosen, listed))
+        checks.check(np.array_equal(found.view(np.uint32), expected.view(np.uint32)), f"{method} of layers with experts, {layer} removed, gives other bits")
+
+
+check_experts()
+
+
 def check_calibrated():
     """A text chooses the integers of the pruned model."""
     smaller = without(STORIES, [2], WORK / "smaller")
