@@ -1,6 +1,7 @@
 //===- ArtifactTest.cpp - Parts of an artifact ----------------------------===//
 
 #include "HandmadeArtifact.h"
+#include "TempDir.h"
 #include "engine/Engine.h"
 
 #include "qwen/ABI/KernelABI.h"
@@ -90,13 +91,13 @@ TEST_F(ArtifactTest, FindsFlippedBytes) {
   HandmadeArtifact artifact;
   artifact.bytes[artifact.header().manifest.offset + 40] ^= 1;
   write(artifact);
-  EXPECT_EQ(errorOf([&] { Artifact a(path); }),
+  EXPECT_EQ(messageOf([&] { Artifact a(path); }),
             path + " is damaged: the checksum of its manifest does not match");
 
   artifact = HandmadeArtifact();
   artifact.bytes[artifact.header().weightChecksums.offset] ^= 1;
   write(artifact);
-  EXPECT_EQ(errorOf([&] { Artifact a(path); }),
+  EXPECT_EQ(messageOf([&] { Artifact a(path); }),
             path + " is damaged: the checksum of its weight checksums does "
                    "not match");
 
@@ -104,7 +105,7 @@ TEST_F(ArtifactTest, FindsFlippedBytes) {
   artifact.bytes[artifact.header().weights.offset + 5] ^= 1;
   write(artifact);
   const Artifact weights(path);
-  EXPECT_EQ(errorOf([&] { weights.check(); }),
+  EXPECT_EQ(messageOf([&] { weights.check(); }),
             path + " is damaged: the checksum of bytes 0 to 64 of its weights "
                    "does not match; copy the file again or compile the model "
                    "again");
@@ -113,7 +114,7 @@ TEST_F(ArtifactTest, FindsFlippedBytes) {
   artifact.bytes[HandmadeArtifact::kCode] ^= 1;
   write(artifact);
   const Artifact code(path);
-  EXPECT_EQ(errorOf([&] { code.check(); }),
+  EXPECT_EQ(messageOf([&] { code.check(); }),
             path + " is damaged: the checksum of its code does not match");
 }
 
@@ -153,7 +154,7 @@ TEST_F(WeightCheckTest, TheThreadFindsDamage) {
   std::string found;
   while (found.empty() && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    found = errorOf([&] { checker.throwIfDamaged(); });
+    found = messageOf([&] { checker.throwIfDamaged(); });
   }
   EXPECT_EQ(found, error);
 }
@@ -167,18 +168,18 @@ TEST_F(WeightCheckTest, FinishChecksTheRest) {
   EXPECT_EQ(checker.finish(), 0u);
   checker.throwIfDamaged();
   WeightChecker other(bad);
-  EXPECT_EQ(errorOf([&] { other.finish(); }), error);
+  EXPECT_EQ(messageOf([&] { other.finish(); }), error);
 }
 
 TEST_F(WeightCheckTest, AnEngineStopsAtDamage) {
   const Artifact artifact(damaged);
   ThreadPool pool(1);
   Engine engine(artifact, pool);
-  EXPECT_EQ(errorOf([&] { engine.finishCheck(); }), error);
-  EXPECT_EQ(errorOf([&] { runToken(engine); }), error);
-  EXPECT_EQ(errorOf([&] { engine.finishCheck(); }), error);
+  EXPECT_EQ(messageOf([&] { engine.finishCheck(); }), error);
+  EXPECT_EQ(messageOf([&] { runToken(engine); }), error);
+  EXPECT_EQ(messageOf([&] { engine.finishCheck(); }), error);
   EXPECT_EQ(
-      errorOf([&] { Engine(artifact, pool, {.check = WeightCheck::Now}); }),
+      messageOf([&] { Engine(artifact, pool, {.check = WeightCheck::Now}); }),
       error);
   Engine unchecked(artifact, pool, {.check = WeightCheck::Off});
   runToken(unchecked);
@@ -191,7 +192,7 @@ TEST_F(WeightCheckTest, FewWeightsNeedNoThread) {
   write(few);
   const Artifact artifact(path);
   const WeightChecker checker(artifact);
-  EXPECT_NE(errorOf([&] { checker.throwIfDamaged(); }), "");
+  EXPECT_NE(messageOf([&] { checker.throwIfDamaged(); }), "");
 }
 
 TEST_F(WeightCheckTest, AForkedChildCanEndTheChecker) {
@@ -224,13 +225,13 @@ TEST_F(ArtifactTest, ChecksTokenizerAndTemplate) {
     artifact.header().*range = artifact.header().manifest;
     artifact.seal();
     write(artifact);
-    EXPECT_EQ(errorOf([&] { Artifact a(path); }), "");
+    EXPECT_EQ(messageOf([&] { Artifact a(path); }), "");
     (range == &ArtifactHeader::tokenizer
          ? artifact.header().tokenizerChecksum
          : artifact.header().chatTemplateChecksum) ^= 1;
     artifact.sealHeader();
     write(artifact);
-    EXPECT_EQ(errorOf([&] { Artifact a(path); }),
+    EXPECT_EQ(messageOf([&] { Artifact a(path); }),
               path + " is damaged: the checksum of its " +
                   (range == &ArtifactHeader::tokenizer ? "tokenizer"
                                                        : "chat template") +
@@ -243,7 +244,7 @@ TEST_F(ArtifactTest, RefusesKernelsWithoutAModel) {
   artifact.header().manifest.size = 0;
   artifact.seal();
   write(artifact);
-  EXPECT_EQ(errorOf([&] { Artifact a(path); }),
+  EXPECT_EQ(messageOf([&] { Artifact a(path); }),
             path + " holds kernels and no model");
 }
 
@@ -252,13 +253,13 @@ TEST_F(ArtifactTest, NamesTheFeaturesThatThisMachineLacks) {
   const Arch arch = hostArch();
   const bool x86 = arch == Arch::X86_64;
   EXPECT_EQ(artifact.selectTarget(arch, hostFeatures()).name, "test");
-  EXPECT_EQ(errorOf([&] { artifact.selectTarget(arch, {}); }),
+  EXPECT_EQ(messageOf([&] { artifact.selectTarget(arch, {}); }),
             path +
                 " was compiled for CPU features that this machine lacks: test "
                 "needs " +
                 (x86 ? "avx2" : "neon") +
                 "; recompile the model with qwen-opt --target native here");
-  EXPECT_EQ(errorOf([&] {
+  EXPECT_EQ(messageOf([&] {
               artifact.selectTarget(x86 ? Arch::AArch64 : Arch::X86_64, {});
             }),
             path + " was compiled for " + (x86 ? "x86-64" : "aarch64") +
@@ -297,7 +298,7 @@ TEST_F(ArtifactTest, SelectsTheFirstTargetThatRuns) {
   const auto name = [](CpuFeature feature) {
     return std::string(featureName(feature));
   };
-  EXPECT_EQ(errorOf([&] { select({newer}); }),
+  EXPECT_EQ(messageOf([&] { select({newer}); }),
             path +
                 " was compiled for CPU features that this machine lacks: c "
                 "needs " +
@@ -316,7 +317,7 @@ TEST_F(ArtifactTest, RefusesTargetsOfAnotherArchitecture) {
   manifest["targets"][0]["arch"] = x86 ? "aarch64" : "x86-64";
   manifest["targets"][0]["features"] = json::array();
   write(HandmadeArtifact(manifest.dump()));
-  EXPECT_EQ(errorOf([&] { Artifact a(path); }),
+  EXPECT_EQ(messageOf([&] { Artifact a(path); }),
             path + " is damaged: its manifest says " +
                 (x86 ? "aarch64" : "x86-64") +
                 " and its header another architecture");

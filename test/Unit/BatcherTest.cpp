@@ -2,6 +2,7 @@
 
 #include "engine/Batcher.h"
 #include "HashModel.h"
+#include "TempDir.h"
 #include "engine/Logprobs.h"
 
 #include <gtest/gtest.h>
@@ -154,11 +155,11 @@ TEST_F(BatcherTest, EndsEachRequestOnceAndForItsReason) {
 
 TEST_F(BatcherTest, RefusesWhatCannotRun) {
   open({});
-  EXPECT_EQ(errorOf([&] { add({}, 1); }),
+  EXPECT_EQ(messageOf([&] { add({}, 1); }),
             "the prompt is empty: at least one token is needed");
-  EXPECT_NE(errorOf([&] { add(tokens(401), 1); }), "");
-  EXPECT_NE(errorOf([&] { add({40}, 1); }), "");
-  EXPECT_NE(errorOf([&] { add({1}, -1); }), "");
+  EXPECT_NE(messageOf([&] { add(tokens(401), 1); }), "");
+  EXPECT_NE(messageOf([&] { add({40}, 1); }), "");
+  EXPECT_NE(messageOf([&] { add({1}, -1); }), "");
   EXPECT_TRUE(batcher->isIdle());
   open({.kvPages = 2});
   const RequestId id = add(tokens(200), 1);

@@ -2,6 +2,7 @@
 
 #include "engine/BeamSearch.h"
 #include "HandmadeArtifact.h"
+#include "TempDir.h"
 
 #include "qwen/Numerics/Doubles.h"
 
@@ -214,7 +215,7 @@ TEST(BeamSearch, GoesOnWithFewerBeamsWhereTokensLack) {
 
 TEST(BeamSearch, RefusesOptionsThatDoNotFit) {
   const auto error = [](const BeamOptions &options, int64_t answers = 1) {
-    return errorOf([&] { options.check(answers); });
+    return messageOf([&] { options.check(answers); });
   };
   EXPECT_EQ(error({.beams = 0}), "num-beams is 0 when 1 to 64 is needed");
   EXPECT_EQ(error({.beams = 65}), "num-beams is 65 when 1 to 64 is needed");

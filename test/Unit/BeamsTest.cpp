@@ -2,6 +2,7 @@
 
 #include "engine/Beams.h"
 #include "HashModel.h"
+#include "TempDir.h"
 #include "engine/Batcher.h"
 #include "engine/Logprobs.h"
 
@@ -313,7 +314,7 @@ TEST_P(BeamsTest, RefusesWhatASearchCannotDo) {
   const auto error = [&](auto change) {
     Request request = search(5, kFour);
     change(request);
-    return errorOf([&] { add(request); });
+    return messageOf([&] { add(request); });
   };
   EXPECT_EQ(error([](Request &r) { r.answers = 5; }),
             "the number of answers is 5 when 1 to num-beams (4) is needed");

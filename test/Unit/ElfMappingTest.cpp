@@ -2,6 +2,7 @@
 
 #include "artifact/ElfMapping.h"
 #include "HandmadeArtifact.h"
+#include "TempDir.h"
 
 #include "qwen/ABI/KernelABI.h"
 
@@ -19,7 +20,7 @@ protected:
   /// The error of loading `artifact`, without the path before it.
   std::string load() {
     path = artifact.write("elf-image.qwen");
-    std::string error = errorOf([&] { ElfMapping image(path); });
+    std::string error = messageOf([&] { ElfMapping image(path); });
     if (error.starts_with(path))
       error = error.substr(path.size());
     return error;
@@ -80,11 +81,11 @@ TEST_F(ElfMappingTest, RefusesWhatIsNoArtifact) {
   artifact = HandmadeArtifact();
   artifact.elf().e_phnum = 1000;
   EXPECT_EQ(load(), " is damaged: its ELF has 1000 program headers");
-  EXPECT_EQ(errorOf([&] { ElfMapping image("/nowhere/at all"); }),
+  EXPECT_EQ(messageOf([&] { ElfMapping image("/nowhere/at all"); }),
             "cannot read /nowhere/at all: No such file or directory");
-  EXPECT_EQ(errorOf([&] { ElfMapping image("/tmp"); }),
+  EXPECT_EQ(messageOf([&] { ElfMapping image("/tmp"); }),
             "cannot read /tmp: it is a directory");
-  EXPECT_EQ(errorOf([&] { ElfMapping image("/dev/null"); }),
+  EXPECT_EQ(messageOf([&] { ElfMapping image("/dev/null"); }),
             "cannot read /dev/null: it is not a regular file");
 }
 

@@ -1,6 +1,7 @@
 //===- ExportTest.cpp - From artifacts to GGUF files ----------------------===//
 
 #include "HandmadeArtifact.h"
+#include "TempDir.h"
 
 #include "qwen/ABI/TokenizerFormat.h"
 #include "qwen/Export/Export.h"
@@ -96,7 +97,7 @@ public:
   }
   /// The error without the path.
   std::string error() {
-    const std::string message = errorOf([&] { write(); });
+    const std::string message = messageOf([&] { write(); });
     return message.substr(message.find("export.qwen") + 11);
   }
 

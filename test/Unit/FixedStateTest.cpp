@@ -1,6 +1,7 @@
 //===- FixedStateTest.cpp - Sequences with fixed caches -------------------===//
 
 #include "HashModel.h"
+#include "TempDir.h"
 #include "engine/Session.h"
 
 #include <gtest/gtest.h>
@@ -73,28 +74,28 @@ TEST_F(FixedStateTest, SaysWhatIsThere) {
   const SnapshotId snapshot = state.snapshot(sequence);
   EXPECT_EQ(state.position(snapshot), 3);
   EXPECT_EQ(state.freeSnapshots(), 0);
-  EXPECT_EQ(errorOf([&] { state.snapshot(sequence); }),
+  EXPECT_EQ(messageOf([&] { state.snapshot(sequence); }),
             "all 1 snapshots are in use");
   run(sequence, {4, 5, 6, 7}, tokens);
   EXPECT_EQ(state.reachable(sequence, 2), 0);
   EXPECT_EQ(state.reachable(sequence, 6), 3);
   EXPECT_EQ(state.reachable(sequence, 9), 7);
-  EXPECT_EQ(errorOf([&] { state.truncate(sequence, 2); }),
+  EXPECT_EQ(messageOf([&] { state.truncate(sequence, 2); }),
             "sequence 0 has no snapshot at position 2: it can keep 0 positions "
             "or 3");
-  EXPECT_EQ(errorOf([&] { state.branch(sequence, 5); }),
+  EXPECT_EQ(messageOf([&] { state.branch(sequence, 5); }),
             "sequence 0 has no snapshot at position 5: it can keep 3 positions "
             "or 7");
   EXPECT_EQ(state.length(sequence), 7);
   // Behind other tokens, the snapshot is no longer one of the sequence.
   state.truncate(sequence, 0);
   EXPECT_EQ(state.reachable(sequence, 3), 0);
-  EXPECT_EQ(errorOf([&] { state.restore(sequence, snapshot); }),
+  EXPECT_EQ(messageOf([&] { state.restore(sequence, snapshot); }),
             "sequence 0 has 0 positions and cannot keep 3");
   state.drop(snapshot);
   EXPECT_EQ(state.freeSnapshots(), 1);
   for (SnapshotId id : {snapshot, -1, 1})
-    EXPECT_EQ(errorOf([&] { state.drop(id); }),
+    EXPECT_EQ(messageOf([&] { state.drop(id); }),
               "snapshot " + std::to_string(id) + " does not exist");
 }
 

@@ -56,20 +56,6 @@ struct HandmadeArtifact {
   std::vector<uint8_t> bytes;
 };
 
-/// The message of the Error that `run` throws, or "".
-template <typename RunType> std::string errorOf(RunType run);
-
 } // namespace qwen::test
-
-#include "qwen/Support/Error.h"
-
-template <typename RunType> std::string qwen::test::errorOf(RunType run) {
-  try {
-    run();
-  } catch (const Error &error) {
-    return error.what();
-  }
-  return "";
-}
 
 #endif // QWEN_TEST_UNIT_HANDMADEARTIFACT_H

@@ -2,6 +2,7 @@
 
 #include "artifact/Manifest.h"
 #include "HandmadeArtifact.h"
+#include "TempDir.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ TEST(ManifestTest, ChecksEveryField) {
                         const std::string &error) {
     json manifest = json::parse(handmadeManifest());
     manifest[json::json_pointer(pointer)] = value;
-    EXPECT_EQ(errorOf([&] { parseManifest(manifest.dump(), "f", 64); }),
+    EXPECT_EQ(messageOf([&] { parseManifest(manifest.dump(), "f", 64); }),
               "f: in its manifest, " + error);
   };
   const std::string dimension = " when an integer from 1 to 2147483648 is "
@@ -214,7 +215,7 @@ TEST(ManifestTest, ReadsWhatTheModelGives) {
             OutputKind::None);
 
   const auto error = [&](const json &model, int64_t width) {
-    return errorOf([&] { parse(model, width); });
+    return messageOf([&] { parse(model, width); });
   };
   EXPECT_EQ(error({{"output", "scores"}}, 2),
             "f: its manifest has no model.labels");
@@ -233,20 +234,20 @@ TEST(ModelOutputTest, RefusesWhatTheModelLacks) {
   for (const auto require :
        {&ModelOutput::requireLogits, &ModelOutput::requireScores,
         &ModelOutput::requireEmbedding})
-    EXPECT_EQ(errorOf([&] { (output.*require)("m"); }), "");
+    EXPECT_EQ(messageOf([&] { (output.*require)("m"); }), "");
   output.pooling = "mean";
-  EXPECT_EQ(errorOf([&] { output.requireEmbedding("m"); }),
+  EXPECT_EQ(messageOf([&] { output.requireEmbedding("m"); }),
             "m has no embedding of the last token: the pooling of its "
             "checkpoint is \"mean\" when \"last\" is needed");
   output.kind = OutputKind::None;
   const std::string none =
       "m has no logits: its checkpoint has no lm_head and does not tie it to "
       "the embedding; it embeds texts only (qwen-run embed, /v1/embeddings)";
-  EXPECT_EQ(errorOf([&] { output.requireLogits("m"); }), none);
-  EXPECT_EQ(errorOf([&] { output.requireScores("m"); }), none);
+  EXPECT_EQ(messageOf([&] { output.requireLogits("m"); }), none);
+  EXPECT_EQ(messageOf([&] { output.requireScores("m"); }), none);
   output.kind = OutputKind::Scores;
-  EXPECT_EQ(errorOf([&] { output.requireScores("m"); }), "");
-  EXPECT_EQ(errorOf([&] { output.requireLogits("m"); }),
+  EXPECT_EQ(messageOf([&] { output.requireScores("m"); }), "");
+  EXPECT_EQ(messageOf([&] { output.requireLogits("m"); }),
             "m has no logits: its checkpoint has a head of scores in place of "
             "an lm_head; it reranks documents only (qwen-run rerank, "
             "/v1/rerank)");
@@ -273,7 +274,7 @@ TEST(ManifestTest, NamesArePrintable) {
 TEST(ManifestTest, HasItsKeysAndNoOthers) {
   const json whole = json::parse(handmadeManifest());
   const auto errorWith = [](const json &manifest) {
-    return errorOf([&] { parseManifest(manifest.dump(), "f", 64); });
+    return messageOf([&] { parseManifest(manifest.dump(), "f", 64); });
   };
   // Each object that a manifest has, and the keys that it may lack.
   const std::pair<const char *, std::set<std::string>> objects[] = {
@@ -329,6 +330,6 @@ TEST(ManifestTest, HasItsKeysAndNoOthers) {
   labels["model"]["labels"] = {"yes", "no"};
   EXPECT_TRUE(errorWith(labels).starts_with(
       "f: in its manifest, model.labels is no key of this version"));
-  EXPECT_EQ(errorOf([] { parseManifest("{", "f", 64); }),
+  EXPECT_EQ(messageOf([] { parseManifest("{", "f", 64); }),
             "f is damaged: its manifest is not JSON");
 }

@@ -2,6 +2,7 @@
 //--------------------------===//
 
 #include "HandmadeArtifact.h"
+#include "TempDir.h"
 #include "engine/Engine.h"
 #include "engine/SequenceState.h"
 
@@ -83,19 +84,19 @@ TEST(SequenceState, SaysWhatRanOut) {
   EXPECT_EQ(state.freePages(), 1);
   state.extend(a, 128);
   state.truncate(a, 100);
-  EXPECT_EQ(errorOf([&] { state.branch(a, 100); }),
+  EXPECT_EQ(messageOf([&] { state.branch(a, 100); }),
             "all 2 pages of the KV cache are in use (why)");
-  EXPECT_EQ(errorOf([&] { state.branch(a, 101); }),
+  EXPECT_EQ(messageOf([&] { state.branch(a, 101); }),
             "sequence 0 has 100 positions and cannot keep 101");
   const SequenceId b = state.open();
-  EXPECT_EQ(errorOf([&] { state.open(); }), "all 2 sequences are open");
-  EXPECT_EQ(errorOf([&] { state.truncate(b, 1); }),
+  EXPECT_EQ(messageOf([&] { state.open(); }), "all 2 sequences are open");
+  EXPECT_EQ(messageOf([&] { state.truncate(b, 1); }),
             "sequence 1 has 0 positions and cannot keep 1");
   state.close(b);
-  EXPECT_EQ(errorOf([&] { state.length(b); }), "sequence 1 is not open");
-  EXPECT_EQ(errorOf([&] { state.close(-1); }), "sequence -1 is not open");
-  EXPECT_NE(errorOf([] { paged(INT64_MAX, 64, 1, 1); }), "");
-  EXPECT_NE(errorOf([] { paged(1 << 30, int64_t{1} << 40, 1, 1); }), "");
+  EXPECT_EQ(messageOf([&] { state.length(b); }), "sequence 1 is not open");
+  EXPECT_EQ(messageOf([&] { state.close(-1); }), "sequence -1 is not open");
+  EXPECT_NE(messageOf([] { paged(INT64_MAX, 64, 1, 1); }), "");
+  EXPECT_NE(messageOf([] { paged(1 << 30, int64_t{1} << 40, 1, 1); }), "");
 }
 
 TEST(SequenceState, KeptPagesAreTakenLastAndMayBeSharedUntilThen) {
@@ -150,7 +151,7 @@ TEST(SequenceState, TheFrontOfAKeptPageIsCopied) {
   state.close(b);
   state.open();
   state.extend(b, 64);
-  EXPECT_NE(errorOf([&] { state.shareFront(b, page, 1); }), "");
+  EXPECT_NE(messageOf([&] { state.shareFront(b, page, 1); }), "");
 }
 
 TEST(SequenceState, EqualPagesBecomeOne) {
@@ -348,7 +349,7 @@ TEST_F(EngineTest, RefusesTokensThatCannotRun) {
   Engine engine(manifest, nullptr, {fakeForward}, pool);
   const SequenceId s = engine.state().open();
   const auto error = [&](const std::vector<Token> &batch) {
-    return errorOf([&] { run(engine, batch); });
+    return messageOf([&] { run(engine, batch); });
   };
   EXPECT_EQ(error({{40, s, 0, true}}),
             "token id 40 of sequence 0 is not in the model's vocabulary of "
@@ -368,7 +369,7 @@ TEST_F(EngineTest, RefusesTokensThatCannotRun) {
   EXPECT_EQ(error(batch), "position 100 of sequence 0 is past the context of "
                           "100 that the model was compiled for");
   EXPECT_EQ(engine.state().length(s), 100);
-  EXPECT_NE(errorOf([&] {
+  EXPECT_NE(messageOf([&] {
               Engine(manifest, nullptr, {fakeForward}, pool,
                      {.callTokens = -1});
             }),
@@ -381,7 +382,7 @@ TEST_F(EngineTest, AFlagNamesSequencePositionAndOp) {
   const SequenceId s = engine.state().open();
   flaggedPosition = 3;
   const auto error = [&] {
-    return errorOf([&] {
+    return messageOf([&] {
       run(engine, {{1, s, 0, false},
                    {1, s, 1, false},
                    {1, s, 2, false},
@@ -409,7 +410,7 @@ TEST_F(EngineTest, AFullCacheLeavesOtherSequencesAsTheyWere) {
                 {.sequences = 2, .kvPages = 1});
   const SequenceId a = engine.state().open();
   const SequenceId b = engine.state().open();
-  EXPECT_EQ(errorOf([&] { run(engine, {{1, a, 0, true}, {1, b, 0, true}}); }),
+  EXPECT_EQ(messageOf([&] { run(engine, {{1, a, 0, true}, {1, b, 0, true}}); }),
             "sequence 1 has no page for position 0: all 1 pages of the KV "
             "cache are in use");
   EXPECT_EQ(engine.state().length(a), 1);
@@ -508,7 +509,7 @@ TEST(EngineArtifact, NamesAMissingFunction) {
   const std::string path = HandmadeArtifact(manifest).write("best.qwen");
   const Artifact artifact(path);
   ThreadPool pool(1);
-  EXPECT_EQ(errorOf([&] { Engine engine(artifact, pool); }),
+  EXPECT_EQ(messageOf([&] { Engine engine(artifact, pool); }),
             path + " is damaged: it has no function forward.best");
   unlink(path.c_str());
 }

@@ -1,6 +1,7 @@
 //===- SamplerStepsTest.cpp - Samplers with a state, and their order ------===//
 
 #include "HandmadeArtifact.h"
+#include "TempDir.h"
 #include "engine/Sampler.h"
 #include "engine/samplers/DryBreakers.h"
 
@@ -15,7 +16,7 @@
 #include <utility>
 
 using namespace qwen;
-using qwen::test::errorOf;
+using qwen::test::messageOf;
 
 TEST(Presets, AreThoseOfTheDocumentation) {
   std::ifstream file(QWEN_SOURCE_DIR "/docs/sampling.md");
@@ -40,7 +41,7 @@ TEST(Presets, AreThoseOfTheDocumentation) {
   EXPECT_EQ(options.topK, 0);
   EXPECT_EQ(options.minP, 0.02);
   EXPECT_EQ(options.xtcProbability, 0.5);
-  EXPECT_EQ(errorOf([] { samplerPreset("crea"); }),
+  EXPECT_EQ(messageOf([] { samplerPreset("crea"); }),
             "there is no preset \"crea\": the presets are exact, balanced, "
             "creative");
 }
@@ -276,10 +277,10 @@ TEST(BadWords, LoseTheirLastToken) {
   EXPECT_EQ(sampler.sample(std::vector<float>{9, 1, 2, 5, 6}, 3), 3);
   sampler.reset();
   EXPECT_EQ(sampler.sample(std::vector<float>{9, 1, 2, 5, 6}, 0), 0);
-  EXPECT_EQ(errorOf([] { Sampler({.badWords = {{1, 5}}}, 5, 5); }),
+  EXPECT_EQ(messageOf([] { Sampler({.badWords = {{1, 5}}}, 5, 5); }),
             "token id 5 is not in the vocabulary of 5");
   Sampler none({.badWords = {{0}, {1}}}, 2, 2);
-  EXPECT_EQ(errorOf([&] { none.sample(std::vector<float>{1, 2}, 0); }),
+  EXPECT_EQ(messageOf([&] { none.sample(std::vector<float>{1, 2}, 0); }),
             "all logits are -infinity: no token is left to draw");
 }
 
@@ -311,7 +312,7 @@ TEST(Order, IsThatOfTheList) {
   EXPECT_EQ(first(penalty, {"top_k"}), 0);
   // A sampler may forbid all that a cut has kept; constraints come before it.
   SamplerOptions ngram = {.topK = 1, .noRepeatNgram = 1};
-  EXPECT_EQ(errorOf([&] { first(ngram, {"top_k", "no_repeat_ngram"}); }),
+  EXPECT_EQ(messageOf([&] { first(ngram, {"top_k", "no_repeat_ngram"}); }),
             "all logits are -infinity: no token is left to draw");
   ngram.badWords = {{0}};
   EXPECT_EQ(first(ngram, {"top_k", "no_repeat_ngram"}), 1);
@@ -349,7 +350,7 @@ TEST(Order, UsualOneIsThatOfTheRows) {
 
 TEST(Order, RefusesUnknownNames) {
   const auto error = [](const std::vector<std::string> &names) {
-    return errorOf([&] { parseSamplers(names); });
+    return messageOf([&] { parseSamplers(names); });
   };
   EXPECT_EQ(error({"top_k", "infill"}),
             "there is no sampler \"infill\": the samplers are penalties, "

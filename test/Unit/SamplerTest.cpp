@@ -2,6 +2,7 @@
 
 #include "engine/Sampler.h"
 #include "HandmadeArtifact.h"
+#include "TempDir.h"
 #include "engine/Logprobs.h"
 
 #include "qwen/Numerics/Doubles.h"
@@ -14,7 +15,7 @@
 #include <numeric>
 
 using namespace qwen;
-using qwen::test::errorOf;
+using qwen::test::messageOf;
 
 /// The share of each id among 4096 draws at different positions.
 static std::vector<double> shares(const SamplerOptions &options,
@@ -444,7 +445,7 @@ TEST(Sampler, MinTokensHoldsBackEnds) {
   }
   const std::vector<int32_t> all = {0, 1, 2};
   Sampler stuck({.minTokens = 1}, 3, 3, 0, all);
-  EXPECT_EQ(errorOf([&] { stuck.sample(logits, 0); }),
+  EXPECT_EQ(messageOf([&] { stuck.sample(logits, 0); }),
             "all logits are -infinity: no token is left to draw");
 }
 
@@ -452,7 +453,7 @@ TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
   for (float temperature : {0.f, 1.f}) {
     Sampler sampler({.temperature = temperature}, 4, 3);
     const auto error = [&](const std::vector<float> &logits) {
-      return errorOf([&] { sampler.sample(logits, 0); });
+      return messageOf([&] { sampler.sample(logits, 0); });
     };
     const std::string invalid =
         " is NaN or infinity when a finite number, or -infinity for a token "
@@ -468,7 +469,7 @@ TEST(Sampler, RefusesLogitsThatAreNoNumbers) {
 
 TEST(Sampler, NamesTheOptionThatIsOutOfRange) {
   const auto error = [](SamplerOptions options) {
-    return errorOf([&] { Sampler sampler(options, 4, 4); });
+    return messageOf([&] { Sampler sampler(options, 4, 4); });
   };
   EXPECT_EQ(error({.temperature = -1}),
             "temperature is -1.000000 when 0 or more is needed");

@@ -2,6 +2,7 @@
 
 #include "engine/Scheduler.h"
 #include "HashModel.h"
+#include "TempDir.h"
 
 #include <gtest/gtest.h>
 
@@ -216,7 +217,7 @@ TEST_F(SchedulerTest, TheQueueIsBounded) {
   ThreadPool pool(1);
   Engine engine(manifest, nullptr, {hashForward}, pool);
   Scheduler scheduler(engine, {.queue = 0});
-  EXPECT_EQ(errorOf([&] { scheduler.submit({.prompt = {40}}); }),
+  EXPECT_EQ(messageOf([&] { scheduler.submit({.prompt = {40}}); }),
             "token id 40 is not in the model's vocabulary of 40");
   // A request that ends makes room before it says so.
   std::atomic<int> ended = 0;
@@ -250,7 +251,7 @@ TEST_F(SchedulerTest, ABurstTakesSequencesAndQueue) {
   }
   EXPECT_EQ(refused, 0U);
   // So does a series, however long it is.
-  EXPECT_EQ(errorOf([&] {
+  EXPECT_EQ(messageOf([&] {
               scheduler.submit({.prompt = {1}},
                                [] { return Request{.prompt = {1}}; });
             }),

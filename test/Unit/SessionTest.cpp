@@ -2,6 +2,7 @@
 
 #include "engine/Session.h"
 #include "HandmadeArtifact.h"
+#include "TempDir.h"
 #include "engine/Batcher.h"
 
 #include <gtest/gtest.h>
@@ -103,18 +104,18 @@ TEST_F(SessionTest, EndsAtTheContext) {
   session.setTokens(std::vector<int32_t>(100, 3));
   EXPECT_EQ(session.next(), 4);
   EXPECT_EQ(session.next(), std::nullopt);
-  EXPECT_EQ(errorOf([&] { session.setTokens(std::vector<int32_t>(101, 3)); }),
+  EXPECT_EQ(messageOf([&] { session.setTokens(std::vector<int32_t>(101, 3)); }),
             "the prompt has 101 tokens when the model was compiled for a "
             "context of 100");
   // The checkpoint supports a longer context, so the error says how to get it.
   manifest.model.maxContext = 200;
-  EXPECT_EQ(errorOf([&] { session.setTokens(std::vector<int32_t>(101, 3)); }),
+  EXPECT_EQ(messageOf([&] { session.setTokens(std::vector<int32_t>(101, 3)); }),
             "the prompt has 101 tokens when the model was compiled for a "
             "context of 100; recompile it with qwen-opt --context for up to "
             "200");
-  EXPECT_EQ(errorOf([&] { session.setTokens({}); }),
+  EXPECT_EQ(messageOf([&] { session.setTokens({}); }),
             "the prompt is empty: at least one token is needed");
-  EXPECT_EQ(errorOf([&] { session.setTokens(std::vector<int32_t>{40}); }),
+  EXPECT_EQ(messageOf([&] { session.setTokens(std::vector<int32_t>{40}); }),
             "token id 40 is not in the model's vocabulary of 40");
 }
 

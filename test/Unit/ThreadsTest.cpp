@@ -1,6 +1,7 @@
 //===- ThreadsTest.cpp - Threads, their shares of work and their trace ----===//
 
 #include "HandmadeArtifact.h"
+#include "TempDir.h"
 #include "engine/CpuCount.h"
 #include "engine/ThreadPool.h"
 #include "engine/Tracer.h"
@@ -236,7 +237,7 @@ TEST(ThreadPool, SetsAndRestoresTheFloatEnvironment) {
 }
 
 TEST(ThreadPool, RefusesImpossibleNumbers) {
-  EXPECT_EQ(errorOf([] { ThreadPool pool(0); }),
+  EXPECT_EQ(messageOf([] { ThreadPool pool(0); }),
             "the number of threads is 0 when 1 to 1024 is possible");
-  EXPECT_NE(errorOf([] { ThreadPool pool(1025); }), "");
+  EXPECT_NE(messageOf([] { ThreadPool pool(1025); }), "");
 }
