@@ -32,12 +32,18 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/../build-info.cpp.in ${CMAKE_CURRENT_LI
 """
 
 
+def ik_environment(folder):
+    """In it the libraries of ik-llama-cpp-python find each other, which they do not by themselves."""
+    libraries = folder.glob("lib/python*/site-packages/ik_llama_cpp/lib")
+    return os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries))}
+
+
 def install_ik(folder):
     """The Python of an environment with ik_llama.cpp, which takes about half an hour to build on two cores."""
     python = folder / "bin/python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    if subprocess.run([python, "-c", "import ik_llama_cpp"], capture_output=True).returncode:
+    if subprocess.run([python, "-c", "import ik_llama_cpp"], capture_output=True, env=ik_environment(folder)).returncode:
         pip = [python, "-m", "pip", "--quiet"]
         subprocess.run([*pip, "download", "--no-deps", "--no-binary", ":all:", "--dest", folder, "ik-llama-cpp-python==0.1.5"], check=True)
         package, = folder.glob("ik_llama_cpp_python-*.tar.gz")
@@ -54,9 +60,10 @@ def install_ik(folder):
 class Ik:
     def __init__(self, python, file, threads):
         self.command = [python, BENCH / "peer_ik.py", file, PROMPT, DECODE, threads]
+        self.environment = ik_environment(python.parent.parent)
 
     def bench(self):
-        return json.loads(output(*self.command, stderr=subprocess.DEVNULL))
+        return json.loads(output(*self.command, stderr=subprocess.DEVNULL, env=self.environment))
 
 
 # The program of a peer, and the Python that runs it, by the name of the peer.
