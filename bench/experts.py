@@ -18,9 +18,8 @@ import statistics
 import subprocess
 import sys
 
-import peers
 import random_gguf
-from peers import BENCH, DECODE, PROMPT, LlamaCpp, Ours, output
+from peers import BENCH, DECODE, PROMPT, LlamaCpp, Ours, install, output
 
 # Endings of the names of bench/random_gguf.py.
 MODELS = {"experts": "", "dense": "-dense"}
@@ -69,7 +68,7 @@ class Ik:
 # The program of a peer, and the Python that runs it, by the name of the peer.
 PEERS = {
     "ik_llama.cpp": (Ik, lambda workdir: install_ik(workdir / "ik")),
-    "llama.cpp": (LlamaCpp, lambda workdir: peers.install(workdir / "peers", with_transformers=False)),
+    "llama.cpp": (LlamaCpp, lambda workdir: install(workdir / "peers", with_transformers=False)),
 }
 
 

@@ -152,6 +152,11 @@ def logits(model, ids, out, *options, runner=("qwen-run",)):
     return np.load(out)
 
 
+def same_bits(found, expected):
+    """Whether two arrays of f32 have one shape and the same bits: -0 is not +0."""
+    return np.array_equal(found.view(np.uint32), expected.view(np.uint32))
+
+
 def digest(array):
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
 

@@ -17,7 +17,7 @@ import sys
 import gguf
 import numpy as np
 
-from checks import Checks, compile_model, config as config_of, join, logits, read_safetensors, run, tensors as tensors_of, weights_of, write_weights, write_checkpoint
+from checks import Checks, compile_model, config as config_of, join, logits, read_safetensors, run, same_bits, tensors as tensors_of, weights_of, write_weights, write_checkpoint
 from gguf_exported import check_exported
 from gguf_model import keys_of, own_name, random_blocks
 from hybrid_gguf import interleaved
@@ -84,7 +84,7 @@ def check_reference(file, model, weights="keep"):
     found = logits(model, ids, WORK / "logits.npy")
     run(["reference-logits", file, weights, "f16", join(ids), WORK / "reference"])
     expected = np.fromfile(WORK / "reference", np.float32).reshape(len(ids), -1)
-    checks.check(np.isfinite(found).all() and np.array_equal(found.view(np.uint32), expected.view(np.uint32)),
+    checks.check(np.isfinite(found).all() and same_bits(found, expected),
                  f"{file.name}: the logits are not those of the reference")
 
 

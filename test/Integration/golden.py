@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 
-from checks import Checks, compile_model, full, join, logits, read_safetensors, run
+from checks import Checks, compile_model, full, join, logits, read_safetensors, run, same_bits
 
 
 def cases(golden):
@@ -96,7 +96,7 @@ def main():
         prompt = next(cases(golden))[0][:config.get("seq_length")]
         whole = models["f32"].logits(prompt)
         half = Compiled(checkpoint, "f32", work, "bf16").logits(prompt)
-        checks.check(np.array_equal(whole.view(np.uint32), half.view(np.uint32)), "bf16 weights give other logits than f32 weights")
+        checks.check(same_bits(whole, half), "bf16 weights give other logits than f32 weights")
     if runner is Compiled:
         # The hidden values of a rotated model are those of the model, too.
         plain, rotated = models["f32"], Compiled(checkpoint, "f32", work, "f32", "--rotate", "on")

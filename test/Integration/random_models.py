@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from checks import Checks, compile_model, full, join, logits, run, tensors, weight_formats, write_weights, write_checkpoint
+from checks import Checks, compile_model, full, join, logits, run, same_bits, tensors, weight_formats, write_weights, write_checkpoint
 
 WORK, AARCH64 = pathlib.Path(sys.argv[1]), sys.argv[2]
 COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 200 if full() else 8
@@ -85,7 +85,7 @@ def compare(checks, what, checkpoint, reference, ids, weights, mix, kv, machine,
     found = logits(model, ids, WORK / "logits.npy", *options, runner=runner)
     run(["reference-logits", reference, weights, kv, join(ids), WORK / "reference", *(f"{n}={f}" for n, f in mix.items())])
     expected = np.fromfile(WORK / "reference", np.float32).reshape(len(ids), -1)
-    same = found.shape == expected.shape and np.array_equal(found.view(np.uint32), expected.view(np.uint32))
+    same = found.shape == expected.shape and same_bits(found, expected)
     checks.check(same and np.isfinite(found).all() and found.any(), f"{what}, {weights}, {mix}, kv {kv}, {machine or 'here'}, {options}")
 
 
