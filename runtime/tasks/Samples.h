@@ -18,7 +18,7 @@
 
 #include "tasks/Evaluation.h"
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
 #include <span>

@@ -27,7 +27,7 @@ struct CompileArguments {
 };
 
 /// Adds the options to `app`, which set `arguments`.
-void addCompileFlags(CLI::App &app, CompileArguments &arguments);
+void addCompileFlags(const Command &command, CompileArguments &arguments);
 
 } // namespace qwen
 

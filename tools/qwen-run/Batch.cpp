@@ -168,20 +168,20 @@ static void batch(const BatchCommand &command) {
                std::to_string(input.lines()) + " answers are errors\n");
 }
 
-void qwen::run::addBatch(CLI::App &app) {
+void qwen::run::addBatch(const Command &program) {
   const auto command = std::make_shared<BatchCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "batch", "Answer the requests of a file of JSON lines");
   addFile(sub, command->file);
-  sub->add_option("IN", command->input,
-                  "File with a request in each line: OpenAI's batch form, or "
-                  "{\"id\", \"prompt\" | \"messages\" | \"input\", ...}")
-      ->required();
-  sub->add_option("-o,--output", command->output,
-                  "File for the answers, as they come; FILE.partial until it "
-                  "is complete, with which a killed run goes on")
-      ->required()
-      ->type_name("FILE");
+  sub.addText("IN", command->input,
+              "File with a request in each line: OpenAI's batch form, or "
+              "{\"id\", \"prompt\" | \"messages\" | \"input\", ...}")
+      .required();
+  sub.addText("-o,--output", command->output,
+              "File for the answers, as they come; FILE.partial until it "
+              "is complete, with which a killed run goes on")
+      .required()
+      .type("FILE");
 #define QWEN_REQUEST_OPTION(Type, Field, Name, Default, Unit, Least, Most,     \
                             Help)                                              \
   addServerOption(sub, "--" Name, command->server.Field, Unit, Least, Most,    \
@@ -189,5 +189,5 @@ void qwen::run::addBatch(CLI::App &app) {
 #include "server/ServerOptions.def"
   addSnapshots(sub, command->snapshots);
   addRun(sub, *command);
-  sub->callback([command] { batch(*command); });
+  sub.onRun([command] { batch(*command); });
 }

@@ -184,46 +184,46 @@ static void rerank(const RerankCommand &command) {
              });
 }
 
-void qwen::run::addEmbed(CLI::App &app) {
+void qwen::run::addEmbed(const Command &program) {
   const auto command = std::make_shared<EmbedCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "embed", "Turn texts into vectors of length 1, one text per line");
   addFile(sub, command->file);
-  CLI::Option *texts = sub->add_option(
-      "TEXT", command->files,
-      "Files with a text in each line; default is standard input");
-  CLI::Option *instruction = sub->add_option(
-      "--instruction", command->instruction,
-      "What the texts are queries for: each becomes \"Instruct: "
-      "INSTRUCTION\", a newline and \"Query:TEXT\"");
-  sub->add_option("--ids", command->ids,
-                  "Token ids (1,2,3) in place of texts; repeat the option for "
-                  "each prompt")
-      ->allow_extra_args(false)
-      ->excludes(texts)
-      ->excludes(instruction);
-  addNumber(sub, "--dim", command->dimensions,
-            "Number of first values of a vector that are kept", 1, kMost);
-  sub->add_option("-o,--output", command->output,
-                  "File for the vectors, f32 [N, D], for NumPy (.npy); default "
-                  "is a JSON object per line on standard output")
-      ->type_name(kFileType);
+  const Option texts =
+      sub.addTexts("TEXT", command->files,
+                   "Files with a text in each line; default is standard input");
+  const Option instruction =
+      sub.addText("--instruction", command->instruction,
+                  "What the texts are queries for: each becomes \"Instruct: "
+                  "INSTRUCTION\", a newline and \"Query:TEXT\"");
+  sub.addTexts("--ids", command->ids,
+               "Token ids (1,2,3) in place of texts; repeat the option for "
+               "each prompt")
+      .repeatable()
+      .excludes(texts)
+      .excludes(instruction);
+  sub.addNumber("--dim", command->dimensions,
+                "Number of first values of a vector that are kept", 1, kMost);
+  sub.addText("-o,--output", command->output,
+              "File for the vectors, f32 [N, D], for NumPy (.npy); default "
+              "is a JSON object per line on standard output")
+      .type(kFileType);
   addRun(sub, *command);
-  sub->callback([command] { embed(*command); });
+  sub.onRun([command] { embed(*command); });
 }
 
-void qwen::run::addRerank(CLI::App &app) {
+void qwen::run::addRerank(const Command &program) {
   const auto command = std::make_shared<RerankCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "rerank", "Score documents, one per line, by how well they answer a "
                 "query: from 0 to 1");
   addFile(sub, command->file);
-  sub->add_option("DOCUMENTS", command->files,
-                  "Files with a document in each line; default is standard "
-                  "input");
-  sub->add_option("-q,--query", command->query, "The query")->required();
-  sub->add_option("--instruction", command->instruction, "What to look for")
-      ->default_str(command->instruction);
+  sub.addTexts("DOCUMENTS", command->files,
+               "Files with a document in each line; default is standard "
+               "input");
+  sub.addText("-q,--query", command->query, "The query").required();
+  sub.addText("--instruction", command->instruction, "What to look for")
+      .defaultText(command->instruction);
   addRun(sub, *command);
-  sub->callback([command] { rerank(*command); });
+  sub.onRun([command] { rerank(*command); });
 }

@@ -49,16 +49,16 @@ static void tokenize(const TokenizeCommand &command) {
   writeOut(line + "\n");
 }
 
-void qwen::run::addTokenize(CLI::App &app) {
+void qwen::run::addTokenize(const Command &program) {
   const auto command = std::make_shared<TokenizeCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "tokenize", "Convert text to token ids, or ids to text");
   addFile(sub, command->file);
-  sub->add_option("-p,--prompt", command->text,
-                  "Text (ids with --decode); default is standard input");
-  sub->add_flag("--json", command->json,
-                "Print {\"ids\": [...]}, or with --decode {\"text\": ...}; "
-                "U+FFFD replaces bytes that are not UTF-8");
-  sub->add_flag("--decode", command->decode, "Convert ids to text");
-  sub->callback([command] { tokenize(*command); });
+  sub.addText("-p,--prompt", command->text,
+              "Text (ids with --decode); default is standard input");
+  sub.addFlag("--json", command->json,
+              "Print {\"ids\": [...]}, or with --decode {\"text\": ...}; "
+              "U+FFFD replaces bytes that are not UTF-8");
+  sub.addFlag("--decode", command->decode, "Convert ids to text");
+  sub.onRun([command] { tokenize(*command); });
 }
