@@ -39,6 +39,43 @@ def markdown(s):
     s.end(tab)
 
 
+def emphasis(s):
+    """Chinese and Japanese have no spaces around emphasis, and punctuation of their own. Other texts are as in CommonMark."""
+    strong = ("**“中文”**是", "**重点：**后面", "这是**「强调」**的", "**注意！**请", "他说**《三体》**很好", "**価格（税込）**です", "**第一，**第二", "版本**3.0（新）**发布",
+              "**`code`**是", "在**[链接](https://example.org/)**中", "**注意**：请", "（**重点**）后", "**「强调」**is", "이것은**“강조”**의", "***“斜”***体")
+    plain = ("2 ** 3 ** 4", "a**“b”**c", "这是 ** 不是 ** 的", "\\*\\*不是\\*\\*", "`**代码**`")
+    tab = s.tab()
+    s.fake.script = answer("\n\n".join((*strong, *plain, "~~「删除」~~的 *“斜”*体")), size=3)
+    paragraphs = tab.answer_to("Hi").locator("p")
+    marks = paragraphs.evaluate_all("all => all.map((p) => [p.querySelectorAll('strong').length, p.textContent.includes('*')])")
+    s.expect("emphasis", marks, [[1, False]] * len(strong) + [[0, True]] * len(plain) + [[0, False]])
+    s.expect("other marks", [paragraphs.last.locator(tag).inner_text() for tag in ("del", "em")], ["「删除」", "“斜”"])
+    s.end(tab)
+
+
+def links(s):
+    """A reference may stand before its definition and in another block; half a definition is none."""
+    tab, event = s.tab(), threading.Event()
+    first = "[before][a], ![image][a] and [b].\n\n- [item][A  label]\n\n| [cell][b] |\n|---|\n\n[a]: https://example.org/ha"
+    s.fake.script = held(first, event, "lf 'title'\n[b]: https://example.org/b\n[a]: https://example.org/second\n\n> [quote]\n>\n> [quote]: https://example.org/q\n\n"
+                         "[behind][b] [none] [constructor]\n\n" + "A paragraph.\n\n" * 300 + "[far][b]\n\n[a label]: https://example.org/label")
+    live = tab.ask("Hi")
+    live.locator("td, th").wait_for()
+    s.expect("links without definitions", live.locator("a").count(), 0)
+    event.set()
+    for what in ("streamed", "opened"):
+        tab.settled(live)
+        live.get_by_role("link", name="item").wait_for()
+        found = live.locator(".body a").evaluate_all("all => all.map((a) => [a.textContent, a.href.replace('https://example.org/', ''), a.title])")
+        s.expect(f"links, {what}", found, [["before", "half", "title"], ["🖼 image", "half", ""], ["b", "b", ""], ["item", "label", ""], ["cell", "b", ""], ["quote", "q", ""],
+                                           ["behind", "b", ""], ["far", "b", ""]])
+        s.checks.check("[none] [constructor]" in live.text_content(), "a reference without a definition is not text")
+        tab.page.reload()
+        tab.page.locator("#sidebar .conversation .title").first.click()
+        live = tab.answers.first
+    s.end(tab)
+
+
 def stops(s):
     tab, event = s.tab(), threading.Event()
     for way in (lambda: tab.button.click(), lambda: tab.page.keyboard.press("Escape")):
@@ -314,4 +351,4 @@ def keyboard(s):
 
 
 CASES = {case.__name__: case for case in (
-    streams, markdown, stops, branches, same_again, reasoning, settings, late_settings, presets, choices, progress, tokens, keeps, files, keyboard)}
+    streams, markdown, emphasis, links, stops, branches, same_again, reasoning, settings, late_settings, presets, choices, progress, tokens, keeps, files, keyboard)}
