@@ -35,9 +35,10 @@ is_same_disk() { [ "$(df -P "$1" | tail -n 1)" = "$(df -P "$2" | tail -n 1)" ]; 
 
 command -v dpkg-query >/dev/null || fail "the system is not Debian (it has no dpkg-query); install the packages that cmake/setup.sh names and the Python packages of cmake/requirements.txt in .venv"
 
+# libstdc++ of AArch64 has the headers of code that qwen-opt compiles for Arm.
 packages="libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 lld-22 liblld-22-dev nlohmann-json3-dev libboost1.81-dev
   libcli11-dev libssl-dev libutf8proc-dev libxxhash-dev libre2-dev libminizip-dev libbz2-dev zlib1g-dev libedit-dev
-  ccache ninja-build pkgconf dpkg-dev python3-venv"
+  libstdc++-12-dev-arm64-cross ccache ninja-build pkgconf dpkg-dev python3-venv"
 if [ "${1:-}" = tests ]; then
   packages="$packages clang-tidy-22 clang-format-22 libclang-rt-22-dev googletest g++-aarch64-linux-gnu qemu-user-static
     libutf8proc-dev:arm64 libre2-dev:arm64 libminizip-dev:arm64 libbz2-dev:arm64 zlib1g-dev:arm64 libedit-dev:arm64
