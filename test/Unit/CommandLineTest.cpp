@@ -125,6 +125,49 @@ TEST(CommandLineTest, NamesWhatIsTooMuch) {
             "--json excludes --plain (see tool write --help)");
 }
 
+TEST(CommandLineTest, ShowsDefaultsInRange) {
+  const Program program("tool", "");
+  int64_t count = 7, automatic = 0;
+  std::optional<int64_t> none;
+  std::string text = "a b", empty;
+  uint64_t size = uint64_t{3} << 20;
+  enum class Mode { Off, On } mode = Mode::On;
+  program.group("Numbers");
+  const auto usual = [](Option option) { return option.info().defaultText; };
+  EXPECT_EQ(usual(program.addNumber("--count", count, "", 1)), "7");
+  EXPECT_EQ(usual(program.addNumber("--automatic", automatic, "", 1)), "");
+  EXPECT_EQ(usual(program.addNumber("--none", none, "", 1)), "");
+  EXPECT_EQ(usual(program.addText("--text", text)), "a b");
+  EXPECT_EQ(usual(program.addText("--empty", empty)), "");
+  EXPECT_EQ(usual(program.addSize("--size", size, "")), "3MiB");
+  EXPECT_EQ(usual(program.addChoice("--mode", mode, {"off", "on"}, "")), "on");
+  EXPECT_EQ(program.option("--count").info().group, "Numbers");
+  const OptionInfo info = program.option("--mode").info();
+  EXPECT_EQ(info.choices, (std::vector<std::string>{"off", "on"}));
+  EXPECT_FALSE(info.takesOthers);
+  std::vector<const char *> arguments = {"tool",   "--size", "2k",
+                                         "--mode", "off",    "--automatic=3"};
+  EXPECT_TRUE(
+      program.parse(static_cast<int>(arguments.size()), arguments.data()));
+  EXPECT_EQ(size, 2048u);
+  EXPECT_EQ(mode, Mode::Off);
+  EXPECT_EQ(automatic, 3);
+  // The other variables keep their values.
+  EXPECT_EQ(count, 7);
+  EXPECT_EQ(text, "a b");
+}
+
+TEST(CommandLineTest, ACommandMayEndItself) {
+  const Program program("tool", "");
+  bool isParsed = false;
+  program.onParsed([&] { isParsed = true; });
+  program.addCommand("go", "Go").onRun([] { throw CommandDone(); });
+  const char *const arguments[] = {"tool", "go"};
+  EXPECT_FALSE(program.parse(2, arguments));
+  EXPECT_TRUE(isParsed);
+  EXPECT_EQ(program.chosen().value().fullName(), "tool go");
+}
+
 /// The error of an option of the sampler, from its text to the sampler.
 static std::string samplingError(const std::string &option,
                                  const std::string &value) {

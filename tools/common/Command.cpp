@@ -7,7 +7,9 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
+#include <utility>
 
 using namespace qwen;
 
@@ -109,13 +111,12 @@ static std::vector<std::string> suggestedNames(CLI::Option &option) {
   }
 }
 
-/// The names of choices(), else those of suggest().
-static std::vector<std::string> choicesOf(CLI::Option &option) {
+/// The names of choices().
+static std::vector<std::string> closedChoices(const std::string &type) {
   // "TEXT:{a,b}", of IsMember.
-  const std::string type = option.get_type_name();
   const size_t begin = type.find(":{"), end = type.find('}');
   if (begin == type.npos || end == type.npos)
-    return suggestedNames(option);
+    return {};
   return splitNames(std::string_view(type).substr(begin + 2, end - begin - 2));
 }
 
@@ -133,10 +134,15 @@ static std::vector<std::string> namesOf(const CLI::Option &option) {
 OptionInfo Option::info() const {
   const std::string type = handle->get_type_name();
   const bool takesValue = handle->get_items_expected_max() > 0;
+  std::vector<std::string> choices = closedChoices(type);
+  const bool takesOthers = choices.empty();
+  if (takesOthers)
+    choices = suggestedNames(*handle);
   return {.names = namesOf(*handle),
           .help = handle->get_description(),
           .type = takesValue ? type.substr(0, type.find(':')) : "",
-          .choices = choicesOf(*handle),
+          .choices = std::move(choices),
+          .takesOthers = takesOthers,
           .defaultText = handle->get_default_str(),
           .variable = handle->get_envname(),
           .group = handle->get_group(),
@@ -193,7 +199,7 @@ Option Command::addFlagWithValue(const std::string &names, const TextFn &set,
 
 Option Command::addText(const std::string &names, std::string &to,
                         const std::string &help) const {
-  return Option(handle->add_option(names, to, help));
+  return Option(handle->add_option(names, to, help)->default_str(to));
 }
 
 Option Command::addText(const std::string &names,
@@ -231,7 +237,11 @@ Option Command::addNumber(const std::string &names, Target &to,
         return true;
       },
       help);
-  return Option(added->type_name(std::is_integral_v<T> ? "INT" : "FLOAT"));
+  added->type_name(std::is_integral_v<T> ? "INT" : "FLOAT");
+  if constexpr (std::is_same_v<Target, T>)
+    if (to >= least && to <= most)
+      added->default_str(numberText(to));
+  return Option(added);
 }
 
 #define QWEN_NUMBER(T)                                                         \
@@ -258,11 +268,34 @@ Option Command::addNumbers(const std::string &names, std::vector<int64_t> &to,
   return addTexts(names, set, help).list(',').type("INT,...");
 }
 
+Option Command::addIndex(const std::string &names,
+                         const std::function<void(size_t)> &set, size_t usual,
+                         const std::vector<std::string> &words,
+                         const std::string &help) const {
+  const auto take = [set, words](const std::string &word) {
+    set(static_cast<size_t>(std::ranges::find(words, word) - words.begin()));
+  };
+  return addText(names, take, help).choices(words).defaultText(words[usual]);
+}
+
+/// "4GiB", as addSize reads it.
+static std::string sizeText(uint64_t bytes) {
+  constexpr const char *kUnits[] = {"", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; bytes && bytes % 1024 == 0 && unit + 1 < std::size(kUnits); ++unit)
+    bytes /= 1024;
+  return std::to_string(bytes) + kUnits[unit];
+}
+
 Option Command::addSize(const std::string &names, uint64_t &to,
                         const std::string &help) const {
+  CLI::Validator units = CLI::AsSizeValue(false);
+  // Else help names all units.
+  units.description("");
   return Option(handle->add_option(names, to, help)
-                    ->transform(CLI::AsSizeValue(false))
-                    ->type_name("SIZE"));
+                    ->transform(units)
+                    ->type_name("SIZE")
+                    ->default_str(to == UINT64_MAX ? "" : sizeText(to)));
 }
 
 //===----------------------------------------------------------------------===//
@@ -272,6 +305,10 @@ Option Command::addSize(const std::string &names, uint64_t &to,
 Command Command::addCommand(const std::string &name,
                             const std::string &help) const {
   return Command(handle->add_subcommand(name, help));
+}
+
+void Command::group(const std::string &heading) const {
+  handle->option_defaults()->group(heading);
 }
 
 // An empty group hides a command.

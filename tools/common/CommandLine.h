@@ -69,8 +69,10 @@ struct OptionInfo {
   std::string help;
   /// The type of a value: "INT", "FILE", ...; empty for a flag.
   std::string type;
-  /// All values, or those that completion offers beside others.
+  /// All values, or those that completion offers.
   std::vector<std::string> choices;
+  /// Whether other values are possible.
+  bool takesOthers;
   /// The value without the option, where help shows it.
   std::string defaultText;
   /// The variable of the environment that may hold the value, or empty.
@@ -147,7 +149,8 @@ template <typename T> std::string numberText(T value);
 /// A command with its options and its own commands. It is copied like a
 /// pointer, and lives as long as its Program. What options set is a variable of
 /// the caller, or an argument of a function of his; names are "-n,--count", and
-/// those of arguments have no dash.
+/// those of arguments have no dash. Help shows the value of the variable as the
+/// default: a number in the option's range, or a text that is not empty.
 class Command {
 public:
   using TextFn = std::function<void(const std::string &value)>;
@@ -185,10 +188,22 @@ public:
   /// Adds an option for numbers from `least` to `most` with commas between.
   Option addNumbers(const std::string &names, std::vector<int64_t> &to,
                     const std::string &help, int64_t least, int64_t most) const;
+  /// Adds an option for an enumerator, by its word; `words` has those of the
+  /// values 0, 1, ...
+  template <typename Enum>
+  Option addChoice(const std::string &names, Enum &to,
+                   const std::vector<std::string> &words,
+                   const std::string &help) const {
+    return addIndex(
+        names, [&to](size_t index) { to = static_cast<Enum>(index); },
+        static_cast<size_t>(to), words, help);
+  }
   /// Adds an option for bytes with or without a unit of 1024: 3, 2k, 4GiB.
   Option addSize(const std::string &names, uint64_t &to,
                  const std::string &help) const;
 
+  /// Sets the heading in help of the options that are added from now on.
+  void group(const std::string &heading) const;
   /// Hides the command from help.
   void hide() const;
   /// Sets a text at the end of help.
@@ -219,6 +234,12 @@ public:
 
 protected:
   CLI::App *handle;
+
+private:
+  Option addIndex(const std::string &names,
+                  const std::function<void(size_t)> &set, size_t usual,
+                  const std::vector<std::string> &words,
+                  const std::string &help) const;
 };
 
 /// The names of the commands that the help of `command` shows, with commas

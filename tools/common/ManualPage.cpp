@@ -56,7 +56,7 @@ static std::string italic(const std::string &text) {
 static std::string valueText(const OptionInfo &option) {
   if (!option.takesValue)
     return "";
-  return " " + italic(option.choices.empty() || option.choices.size() > 8
+  return " " + italic(option.takesOthers || option.choices.size() > 8
                           ? option.type
                           : joined(option.choices, "|"));
 }

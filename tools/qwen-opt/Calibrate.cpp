@@ -26,7 +26,6 @@ void qwen::addCalibration(const Command &command, CalibrateFlags &flags) {
       .addSize("--calibrate-memory", flags.memory,
                "Memory of a calibration; the rest of its data lies in a "
                "temporary file")
-      .defaultText("4GiB")
       .needs(command.option("--calibrate"));
   command
       .addFlag("--awq", flags.awq,

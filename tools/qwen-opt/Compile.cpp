@@ -63,10 +63,6 @@ static void compile(CompileArguments &arguments) {
     arguments.options.weights = KeepFormats();
   else if (!arguments.weights.empty())
     arguments.options.weights = *parseWeightFormat(arguments.weights);
-  const auto *rotate = llvm::find(kRotateNames, arguments.rotate);
-  if (rotate != std::end(kRotateNames))
-    arguments.options.rotate =
-        static_cast<Rotate>(rotate - std::begin(kRotateNames));
   arguments.options.kv = parseKvFormat(arguments.kv);
   arguments.options.chatTemplate = arguments.chatTemplate;
   uint64_t adapterBytes = 0;

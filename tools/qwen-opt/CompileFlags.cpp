@@ -79,7 +79,6 @@ static void addTargets(const Command &command, CompileArguments &arguments) {
                "features in the syntax of clang's -march; a list a,b,c makes "
                "one file that runs the best target on each machine; "
                "--list-targets names the CPUs")
-      .defaultText(arguments.options.target)
       .suggest(names);
   const Option list =
       command.addFlag("--list-targets", arguments.list,
@@ -101,7 +100,7 @@ static void addFormats(const Command &command, CompileArguments &arguments) {
   command.addTexts(
       "--tensor-weights", arguments.options.tensorWeights,
       "Format of the matrices whose names match a regular expression "
-      "(RE2); repeatable, the last match wins");
+      "(RE2); repeatable, the last match wins; default is --weights for all");
   std::string quantizers;
   for (const std::string &name : quantizerNames())
     quantizers +=
@@ -110,25 +109,20 @@ static void addFormats(const Command &command, CompileArguments &arguments) {
       .addText(
           "--quantizer", arguments.quantizer,
           "Method that chooses integers that the checkpoint does not have" +
-              quantizers + "; default is rtn")
-      .choices(quantizerNames());
+              quantizers)
+      .choices(quantizerNames())
+      .defaultText(std::string(infoOf(CompileOptions().quantizer).name));
   addCalibration(command, arguments.calibrate);
-  command
-      .addText("--rotate", arguments.rotate,
-               "Fold rotations into the weights, so that no channel of the "
-               "activations is much larger than the others; auto does so "
-               "with gptq and with q8_0; default is auto")
-      .choices(std::vector<std::string>(std::begin(kRotateNames),
-                                        std::end(kRotateNames)));
+  command.addChoice(
+      "--rotate", arguments.options.rotate,
+      {std::begin(kRotateNames), std::end(kRotateNames)},
+      "Fold rotations into the weights, so that no channel of the activations "
+      "is much larger than the others; auto does so with gptq and with q8_0");
   command.addFlag(
       "!--no-grids", arguments.options.grids,
       "Quantize matrices of floats anew that were trained for a format "
       "of integers, or dequantized; without it, and without a format, "
       "they keep these integers");
-  command.addTexts("--ignore-tensors", arguments.options.ignoredTensors,
-                   "Compile without the tensors that the model does not know "
-                   "and whose names in the file match a regular expression "
-                   "(RE2); repeatable");
   command
       .addText("--kv", arguments.kv,
                "Format of the KV cache; default is f32 with f32 weights, "
@@ -151,22 +145,32 @@ static RopeScaling parseRopeScaling(const std::string &text) {
   return scaling;
 }
 
-/// Adds what replaces parts of the checkpoint's files.
-static void addReplacements(const Command &command,
-                            CompileArguments &arguments) {
+/// Adds what changes the checkpoint before it is compiled.
+static void addChanges(const Command &command, CompileArguments &arguments) {
+  command.addTexts("--lora", arguments.adapters,
+                   "Merge an adapter (LoRA) into the checkpoint, times SCALE, "
+                   "before anything else: a folder of PEFT or MLX, or a GGUF "
+                   "file; repeatable; default is none");
+  addPruning(command, arguments.calibrate);
+  command.addTexts("--ignore-tensors", arguments.options.ignoredTensors,
+                   "Compile without the tensors that the model does not know "
+                   "and whose names in the file match a regular expression "
+                   "(RE2); repeatable; default is none: each is an error");
   command
       .addText("--chat-template", arguments.chatTemplate,
-               "File with a chat template (Jinja) in place of the "
+               "File with a chat template (Jinja); default is the "
                "checkpoint's")
       .needs(command.option("-o"));
-  command.addText(
-      "--rope-scaling",
-      [&arguments](const std::string &text) {
-        arguments.options.ropeScaling = parseRopeScaling(text);
-      },
-      "Make the context FACTOR times as long by YaRN, as rope_scaling of "
-      "config.json does; POSITIONS are those in training, by default the "
-      "checkpoint's maximum");
+  command
+      .addText(
+          "--rope-scaling",
+          [&arguments](const std::string &text) {
+            arguments.options.ropeScaling = parseRopeScaling(text);
+          },
+          "Make the context FACTOR times as long by YaRN, as rope_scaling of "
+          "config.json does, which is the default; POSITIONS are those in "
+          "training, by default the checkpoint's maximum")
+      .suggest({"yarn:"});
 }
 
 static void addLimits(const Command &command, CompileOptions &options) {
@@ -174,24 +178,22 @@ static void addLimits(const Command &command, CompileOptions &options) {
                     "Maximum length of a sequence; default is the checkpoint's "
                     "maximum",
                     1, int64_t{1} << 30);
-  command.addNumber("--max-tokens", options.maxTokens,
-                    "Maximum number of tokens in a call; default is " +
-                        std::to_string(kDefaultMaxTokens),
+  command
+      .addNumber("--max-tokens", options.maxTokens,
+                 "Maximum number of tokens in a call", 1, kMostTokens)
+      .defaultText(std::to_string(kDefaultMaxTokens));
+  command.addNumber("--max-rows", options.maxRows,
+                    "Maximum number of rows of logits in a call, which is the "
+                    "number of sequences that decode together; default is " +
+                        std::to_string(kDefaultMaxRows) +
+                        ", or --max-tokens if that is less",
                     1, kMostTokens);
-  command.addNumber(
-      "--max-rows", options.maxRows,
-      "Maximum number of rows of logits in a call, which is the number "
-      "of sequences that decode together; default is " +
-          std::to_string(kDefaultMaxRows) +
-          ", or --max-tokens if that "
-          "is less",
-      1, kMostTokens);
-  command.addNumber(
-      "--step-back", options.stepBack,
-      "Number of last tokens that a sequence of a hybrid can give "
-      "up without a snapshot; it keeps as many more copies of its "
-      "fixed state; default is 0",
-      0, kMostStepBack);
+  command.addNumber("--step-back", options.stepBack,
+                    "Number of its last tokens that a sequence can take back "
+                    "without a snapshot. For each of them, a sequence of a "
+                    "hybrid keeps another copy of its fixed state; 0 keeps "
+                    "none",
+                    0, kMostStepBack);
 }
 
 static void addOutputs(const Command &command, CompileArguments &arguments) {
@@ -200,7 +202,7 @@ static void addOutputs(const Command &command, CompileArguments &arguments) {
           "--progress", arguments.progress,
           "Open file descriptor that gets a line of JSON for each stage and "
           "percent, {\"stage\", \"done\", \"total\"}, in place of the bar and "
-          "the summary on standard error",
+          "the summary on standard error; default is none",
           1, INT32_MAX)
       .type("FD");
   const Option output = command.option("-o");
@@ -214,32 +216,38 @@ static void addOutputs(const Command &command, CompileArguments &arguments) {
       .addText("--runner", arguments.runner,
                "Command that runs the target's qwen-run on this machine, "
                "such as 'qemu-aarch64-static -cpu max "
-               "build/aarch64/bin/qwen-run'")
+               "build/aarch64/bin/qwen-run'; default is the qwen-run beside "
+               "this program")
       .needs(verify);
   command
       .addText("--emit", arguments.emit,
                "Print a stage to standard output instead of writing a "
-               "file")
+               "file; default is none")
       .choices(stageNames())
       .excludes(output);
 }
 
 void qwen::addCompileFlags(const Command &command,
                            CompileArguments &arguments) {
+  constexpr char kOutput[] = "Output";
   command.addText(
       "CHECKPOINT", arguments.checkpoint,
       "A Hugging Face folder (config.json, *.safetensors, ...) or a GGUF file; "
       "of a split one, the first file");
-  command.addText("-o", arguments.output, "File to write").type("FILE");
-  command.addTexts("--lora", arguments.adapters,
-                   "Merge an adapter (LoRA) into the checkpoint, times SCALE, "
-                   "before anything else: a folder of PEFT or MLX, or a GGUF "
-                   "file; repeatable");
-  addPruning(command, arguments.calibrate);
+  command.group(kOutput);
+  command
+      .addText("-o", arguments.output,
+               "File to write; default is none, for --emit and --list-targets")
+      .type(kFileType);
+  command.group("Checkpoint");
+  addChanges(command, arguments);
+  command.group("Target");
   addTargets(command, arguments);
+  command.group("Formats");
   addFormats(command, arguments);
-  addReplacements(command, arguments);
+  command.group("Limits");
   addLimits(command, arguments.options);
-  setCompileForms(command);
+  command.group(kOutput);
   addOutputs(command, arguments);
+  setCompileForms(command);
 }

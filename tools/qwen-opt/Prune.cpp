@@ -18,12 +18,17 @@ static constexpr char kLayersName[] = "layers";
 
 void qwen::addPruning(const Command &command, CalibrateFlags &flags) {
   std::string help = "Remove layers before all else: layers:3,7-9 those";
-  for (const PruningMethod &method : kPruningMethods)
+  std::vector<std::string> beginnings = {std::string(kLayersName) + ":"};
+  for (const PruningMethod &method : kPruningMethods) {
+    beginnings.push_back(std::string(method.name) + ":");
     help += "; " + std::string(method.name) + ":N N layers, " +
             std::string(method.help);
-  command.addText("--prune", flags.prune,
-                  help +
-                      "; the text is that of --calibrate, or qwen-opt's own");
+  }
+  command
+      .addText("--prune", flags.prune,
+               help + "; the text is that of --calibrate, or qwen-opt's own; "
+                      "default is none")
+      .suggest(beginnings);
 }
 
 /// Adds the numbers of "3,7-9" to `layers`. Returns whether it is such a list.

@@ -153,14 +153,18 @@ void qwen::addReport(const Command &program) {
                 "Tokens of the prompt; default is the smaller of 512 and the "
                 "model's context",
                 1, kMostPositions);
-  const Option clock = sub.addNumber("--ghz", options->gigahertz,
-                                     "Clock of the cores in GHz", 0.001, 1000);
-  const Option cores =
-      sub.addNumber("--cores", options->cores, "Number of cores", 1, 4096);
+  const Option clock = sub.addNumber(
+      "--ghz", options->gigahertz,
+      "Clock of the cores in GHz; with --cores and --gbps, the report "
+      "has an upper bound of tokens/s; default is none",
+      0.001, 1000);
+  const Option cores = sub.addNumber(
+      "--cores", options->cores, "Number of cores; default is none", 1, 4096);
   const Option memory = sub.addNumber(
       "--gbps", options->gigabytes,
-      "Memory bandwidth of all cores together in GB/s (10^9 bytes)", 0.001,
-      1e6);
+      "Memory bandwidth of all cores together in GB/s (10^9 bytes); "
+      "default is none",
+      0.001, 1e6);
   clock.needs(cores).needs(memory);
   cores.needs(clock);
   memory.needs(clock);

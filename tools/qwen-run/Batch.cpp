@@ -182,6 +182,7 @@ void qwen::run::addBatch(const Command &program) {
               "is complete, with which a killed run goes on")
       .required()
       .type("FILE");
+#define QWEN_SERVER_GROUP(Heading) sub.group(Heading);
 #define QWEN_REQUEST_OPTION(Type, Field, Name, Default, Unit, Least, Most,     \
                             Help)                                              \
   addServerOption(sub, "--" Name, command->server.Field, Unit, Least, Most,    \

@@ -256,47 +256,26 @@ static void bench(const BenchCommand &command) {
     writeOut(profiles->toText(command));
 }
 
-/// The headings of the help.
-static void groupOptions(const Command &bench) {
-  constexpr std::pair<const char *, const char *> kGroups[] = {
-      {"--prompt-tokens", "Runs"},
-      {"--count", "Runs"},
-      {"--batch", "Runs"},
-      {"--clients", "Runs"},
-      {"--repetitions", "Runs"},
-      {"--profile", "Further measurements"},
-      {"--svg", "Further measurements"},
-      {"--bandwidth", "Further measurements"},
-      {"--threads", "This machine"},
-      {"--check", "This machine"},
-      {"--lock", "This machine"}};
-  for (const auto &[option, group] : kGroups)
-    bench.option(option).group(group);
-}
-
 void qwen::run::addBench(const Command &program) {
   const auto command = std::make_shared<BenchCommand>();
   const Command sub = program.addCommand("bench", "Measure speed and memory");
   addFile(sub, command->file);
+  sub.group("Runs");
   sub.addNumber("--prompt-tokens", command->prompt, "Tokens of the prompt", 1,
-                kMost)
-      .defaultText(std::to_string(command->prompt));
-  sub.addNumber("-n,--count", command->count, "Tokens to decode", 1, kMost)
-      .defaultText(std::to_string(command->count));
+                kMost);
+  sub.addNumber("-n,--count", command->count, "Tokens to decode", 1, kMost);
   const Option batch =
-      sub.addNumber("--batch", command->batch, "Sequences in a batch", 1, 1024)
-          .defaultText(std::to_string(command->batch));
+      sub.addNumber("--batch", command->batch, "Sequences in a batch", 1, 1024);
   const Option clients =
       sub.addNumbers("--clients", command->clients,
                      "Numbers of requests that a scheduler answers at once, "
-                     "compared with --batch of as many",
+                     "compared with --batch of as many; default is none",
                      1, 1024)
           .excludes(batch);
   sub.addNumber("--repetitions", command->repetitions, "Number of measurements",
-                1, kMost)
-      .defaultText(std::to_string(command->repetitions));
-  addRun(sub, *command);
+                1, kMost);
   sub.addFlag("--json", command->json, "Print JSON");
+  sub.group("Further measurements");
   const Option profile = sub.addFlag(
       "--profile", command->profile,
       "Measure the time of each op in as many further runs, and compare it "
@@ -304,7 +283,7 @@ void qwen::run::addBench(const Command &program) {
   profile.excludes(clients);
   sub.addText("--svg", command->svg,
               "File for a picture of the last profiled prefill and decode, "
-              "by thread (SVG)")
+              "by thread (SVG); default is none")
       .type(kFileType)
       .needs(profile);
   sub.addFlag("--bandwidth", command->bandwidth,
@@ -312,7 +291,7 @@ void qwen::run::addBench(const Command &program) {
       .excludes(profile)
       .excludes(clients)
       .excludes(batch);
-  groupOptions(sub);
+  addRun(sub, *command);
   sub.onRun([command] {
     if (command->bandwidth)
       bandwidth(*command);

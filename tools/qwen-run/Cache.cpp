@@ -129,7 +129,8 @@ void qwen::run::addCache(const Command &program) {
                "the disk is free");
   less.addSize(
       "--max-size", *most,
-      "Remove further files until all together have this size at most");
+      "Remove further files until all together have this size at most; "
+      "default is no limit; units are b, k, m, g and t, of 1024");
   less.onRun([most] { prune(*most); });
 
   const Command path = sub.addCommand("path", "Print the folder");

@@ -110,32 +110,29 @@ void qwen::run::addChat(const Command &program) {
   const Command sub = program.addCommand(
       "chat", "Chat with the model; on a terminal, /help lists the commands");
   addFile(sub, command->file);
-  sub.addNumber("-n,--count", command->count, "Maximum tokens of an answer", 0,
-                kMost);
-  addSampling(sub, command->sampling);
+  sub.group("Conversation");
+  sub.addNumber(
+      "-n,--count", command->count,
+      "Maximum tokens of an answer; default is the rest of the context", 0,
+      kMost);
   sub.addFlag(
       "--think,!--no-think",
       [command](bool thinking) { command->thinking = thinking; },
-      "Set enable_thinking of the chat template to true or false");
+      "Set enable_thinking of the chat template to true or false; default is "
+      "the template's choice");
   sub.addText("--chat-template", command->chatTemplate,
-              "Chat template (Jinja) in place of the model's")
+              "Chat template (Jinja); default is the model's")
       .type("FILE");
   sub.addText("--tools", command->tools,
               "Tools that the model may call, a JSON array of OpenAI's "
-              "form; calls are shown and do not run")
+              "form; calls are shown and do not run; default is none")
       .type("FILE");
   sub.addFlag("--allow-special", command->allowSpecial,
               "Read special tokens in the text of messages");
-  sub.addText(
-         "--color",
-         [command](const std::string &when) {
-           command->color = when == "always"  ? ColorMode::Always
-                            : when == "never" ? ColorMode::Never
-                                              : ColorMode::Auto;
-         },
-         "Show reasoning in dim letters: on a terminal without NO_COLOR "
-         "(auto), always or never; default is auto")
-      .choices({"auto", "always", "never"});
+  sub.addChoice("--color", command->color, {"auto", "always", "never"},
+                "Show reasoning in dim letters: on a terminal without NO_COLOR "
+                "(auto), always or never");
+  addSampling(sub, command->sampling);
   addSnapshots(sub, command->snapshots);
   addRun(sub, *command);
   sub.onRun([command] { chat(*command); });

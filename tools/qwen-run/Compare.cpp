@@ -276,8 +276,7 @@ void qwen::run::addCompare(const Command &program) {
   command->model.shareFlags(command->file);
   addFile(sub, command->model, "MODEL", "The model to compare with it");
   sub.addText("TEXT", command->text, "Text file").required();
-  sub.addNumber("--window", command->window, "Tokens in a window", 2, kMost)
-      .defaultText(std::to_string(command->window));
+  sub.addNumber("--window", command->window, "Tokens in a window", 2, kMost);
   sub.addNumber(
       "--skip", command->skip,
       "First tokens of a window whose rows are not scored; default is "
@@ -286,7 +285,7 @@ void qwen::run::addCompare(const Command &program) {
   sub.addNumber("--windows", command->windows,
                 "Maximum number of windows; default is the whole text", 1,
                 kMost);
-  addRun(sub, *command);
   sub.addFlag("--json", command->json, "Print JSON");
+  addRun(sub, *command);
   sub.onRun([command] { compare(*command); });
 }

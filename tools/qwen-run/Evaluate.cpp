@@ -128,6 +128,7 @@ void qwen::run::addEvaluate(const Command &program) {
   for (const std::string &name : known)
     names += (names.empty() ? "" : ", ") + name;
   addFile(sub, command->file);
+  sub.group("Tasks and results");
   sub.addTexts("--tasks", command->tasks,
                "Tasks: " + names + "; subjects as mmlu_anatomy")
       .required()
@@ -138,8 +139,7 @@ void qwen::run::addEvaluate(const Command &program) {
       .type(kFolderType)
       .required();
   sub.addNumber("--num-fewshot", command->evaluation.examples,
-                "Number of examples in a context", 0, 100)
-      .defaultText("0");
+                "Number of examples in a context", 0, 100);
   sub.addNumber("--limit", command->evaluation.limit,
                 "Number of first documents of each task; default is all", 1,
                 kMost);
@@ -148,11 +148,12 @@ void qwen::run::addEvaluate(const Command &program) {
       "Maximum tokens that the model reads in a request; default is the "
       "model's context",
       1, kMost);
-  const Option samples = sub.addText("--samples", command->samples,
-                                     "File for the requests and scores of "
-                                     "each document (JSON lines). If it "
-                                     "exists, the run goes on from it")
-                             .type(kFileType);
+  const Option samples =
+      sub.addText("--samples", command->samples,
+                  "File for the requests and scores of "
+                  "each document (JSON lines). If it "
+                  "exists, the run goes on from it; default is none")
+          .type(kFileType);
   sub.addFlag("--dry-run", command->dryRun,
               "Write the requests to the samples, and run nothing")
       .needs(samples);

@@ -181,23 +181,26 @@ void qwen::run::addGenerate(const Command &program) {
   const auto command = std::make_shared<GenerateCommand>();
   const Command sub = program.addCommand("generate", "Continue a text");
   addFile(sub, command->file);
+  sub.group("Prompt and answer");
   const Option prompt = sub.addText("-p,--prompt", command->prompt,
                                     "Text to continue; default is standard "
                                     "input");
   sub.addText("--ids", command->ids,
-              "Prompt as token ids (1,2,3); the answer is printed as ids")
+              "Prompt as token ids (1,2,3) in place of --prompt; the answer is "
+              "printed "
+              "as ids; default is none")
       .excludes(prompt);
   sub.addNumber(
       "-n,--count", command->count,
       "Maximum tokens to generate; default is the rest of the context", 0,
       kMost);
+  sub.addFlag("--ignore-eos", command->ignoreEos,
+              "Continue past the tokens that end an answer");
   addSampling(sub, command->sampling);
   addBeams(sub, command->beams);
   sub.addFlag("--json", command->json,
               "Print the answers of a beam search with scores, as JSON")
       .needs(sub.option("--num-beams"));
-  sub.addFlag("--ignore-eos", command->ignoreEos,
-              "Continue past the tokens that end an answer");
   addRun(sub, *command);
   addPiece(sub, command->piece);
   sub.onRun([command] { generate(*command); });

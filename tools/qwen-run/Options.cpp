@@ -7,6 +7,7 @@
 #include "engine/CpuCount.h"
 #include "jinja/ChatTemplate.h"
 
+#include "qwen/ABI/GenerationConfig.h"
 #include "qwen/Support/ControlGroups.h"
 #include "qwen/Support/InputError.h"
 #include "qwen/Support/Text.h"
@@ -17,6 +18,9 @@
 
 using namespace qwen;
 using namespace qwen::run;
+
+/// The heading of options that change no result.
+static constexpr char kMachineGroup[] = "Threads and memory";
 
 const std::string &ModelFile::path() const {
   if (flags->dryRun) {
@@ -42,35 +46,27 @@ void qwen::run::addFile(const Command &command, ModelFile &file,
   command.onBegin([command, flags = file.flags] {
     constexpr char kDryRun[] = "--dry-run";
     if (!command.findOption(kDryRun))
-      command.addFlag(kDryRun, flags->dryRun,
-                      "Say what would be compiled, and do nothing");
+      command
+          .addFlag(kDryRun, flags->dryRun,
+                   "Say what would be compiled, and do nothing")
+          .group("Compile");
     addCompileOptions(command, flags->arguments);
   });
 }
 
 static void addCheck(const Command &command, WeightCheck &check) {
-  command
-      .addText(
-          "--check",
-          [&check](const std::string &when) {
-            check = when == "now"   ? WeightCheck::Now
-                    : when == "off" ? WeightCheck::Off
-                                    : WeightCheck::Background;
-          },
-          std::string(
-              "Compare the weights with their checksums while the model "
-              "runs (background), before (now) or never (off); default "
-              "is ") +
-              (check == WeightCheck::Off ? "off" : "background"))
-      .choices({"background", "now", "off"});
+  command.addChoice("--check", check, {"background", "now", "off"},
+                    "Compare the weights with their checksums while the model "
+                    "runs (background), before (now) or never (off)");
 }
 
 void qwen::run::addRun(const Command &command, RunFlags &flags) {
+  command.group(kMachineGroup);
   command.addNumber(
       "-t,--threads", flags.threads,
       flags.anyThreads
-          ? "Threads, possibly more than cores; does not change the "
-            "result"
+          ? "Threads, possibly more than cores; default is the number of "
+            "physical performance cores; does not change the result"
           : "Threads; default is the number of physical performance "
             "cores, maximum the number of physical cores",
       1, ThreadPool::kMaxThreads);
@@ -82,23 +78,21 @@ void qwen::run::addRun(const Command &command, RunFlags &flags) {
 
 void qwen::run::addPiece(const Command &command, int64_t &piece) {
   command.addNumber("--piece", piece,
-                    "Maximum tokens in one call; does not change the result", 1,
-                    kMost);
+                    "Maximum tokens in one call; does not change the result; "
+                    "default is --max-tokens of the compile",
+                    1, kMost);
 }
 
 void qwen::run::addSnapshots(const Command &command, SnapshotFlags &snapshots) {
-  command
-      .addNumber(
-          "--snapshot-every", snapshots.every,
-          "Tokens from one snapshot of a sequence's fixed state to the next "
-          "(models with linear attention)",
-          1, kMost)
-      .defaultText(std::to_string(snapshots.every));
-  command
-      .addNumber("--snapshot-bytes", snapshots.bytes,
-                 "Maximum memory of snapshots in bytes; 0: take none", 0,
-                 std::numeric_limits<int64_t>::max())
-      .defaultText(std::to_string(snapshots.bytes));
+  command.group(kMachineGroup);
+  command.addNumber(
+      "--snapshot-every", snapshots.every,
+      "Tokens from one snapshot of a sequence's fixed state to the next "
+      "(models with linear attention)",
+      1, kMost);
+  command.addNumber("--snapshot-bytes", snapshots.bytes,
+                    "Maximum memory of snapshots in bytes; 0 takes none", 0,
+                    std::numeric_limits<int64_t>::max());
 }
 
 /// The flag of a parameter of requests.
@@ -111,10 +105,16 @@ static std::string dashed(std::string name) {
 /// of floating-point numbers.
 template <typename T>
 static void addSamplingOption(const Command &command, const std::string &name,
-                              std::optional<T> &to, T usual, const char *help) {
-  command.addNumber(dashed(name), to, help,
-                    std::is_integral_v<T> ? std::min<T>(0, usual)
-                                          : std::numeric_limits<T>::lowest());
+                              std::optional<T> &to, T usual,
+                              const std::string &help) {
+  const bool isModels = std::ranges::any_of(
+      kSamplingFacts, [&](const auto &fact) { return name == fact.key; });
+  const Option option = command.addNumber(
+      dashed(name), to, help + (isModels ? "; default is the model's" : ""),
+      std::is_integral_v<T> ? std::min<T>(0, usual)
+                            : std::numeric_limits<T>::lowest());
+  if (!isModels)
+    option.defaultText(numberText(usual));
 }
 
 /// "ID=NUMBER".
@@ -137,7 +137,9 @@ static void addPreset(const Command &command, std::string &name) {
             names.back() + ": " + std::string(preset.help);
   }
   command
-      .addText("--preset", name, help + "); other options replace single ones")
+      .addText("--preset", name,
+               help + "); other options replace single ones; default "
+                      "is none")
       .choices(names);
 }
 
@@ -162,6 +164,7 @@ static void addSamplers(const Command &command,
 }
 
 void qwen::run::addSampling(const Command &command, SamplingFlags &flags) {
+  command.group("Sampling");
   addPreset(command, flags.preset);
 #define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
                       Help)                                                    \
@@ -174,12 +177,13 @@ void qwen::run::addSampling(const Command &command, SamplingFlags &flags) {
             for (const std::string &text : texts)
               flags.logitBias.push_back(parseBias("--logit-bias", text));
           },
-          "Numbers that are added to the logits of tokens")
+          "Numbers that are added to the logits of tokens; default is none")
       .list(',')
       .type("ID=FLOAT,...");
   command
       .addTexts("--bad-words", flags.texts.badWords,
-                "A text that the answer must not contain; may come again")
+                "A text that the answer must not contain; may come again; "
+                "default is none")
       .type("TEXT")
       .repeatable();
   command
@@ -195,11 +199,12 @@ void qwen::run::addSampling(const Command &command, SamplingFlags &flags) {
       .type("TEXT")
       .repeatable();
   addSamplers(command, flags.samplers);
-  command.addNumber("--seed", flags.seed,
-                    "Seed of the random numbers; default is 0", 0);
+  command.addNumber("--seed", flags.seed, "Seed of the random numbers", 0)
+      .defaultText(numberText(SamplerOptions().seed));
 }
 
 void qwen::run::addBeams(const Command &command, BeamFlags &flags) {
+  command.group("Beam search");
   std::optional<Option> search;
   const auto needSearch = [&](Option option) {
     search ? option.needs(*search) : search.emplace(option);
@@ -209,20 +214,13 @@ void qwen::run::addBeams(const Command &command, BeamFlags &flags) {
                                static_cast<Type>(Least),                       \
                                static_cast<Type>(Most)));
 #include "qwen/ABI/BeamOptions.def"
-  needSearch(
-      command
-          .addText(
-              "--early-stopping",
-              [&flags](const std::string &word) {
-                flags.options.earlyStopping = static_cast<EarlyStopping>(
-                    std::ranges::find(kEarlyStoppingWords, word) -
-                    kEarlyStoppingWords.begin());
-              },
-              "When a beam search with as many answers as beams ends: at once "
-              "(true), when no beam would be better now (false), or when none "
-              "can become better (never); default is false")
-          .choices(std::vector<std::string>(kEarlyStoppingWords.begin(),
-                                            kEarlyStoppingWords.end())));
+  needSearch(command.addChoice(
+      "--early-stopping", flags.options.earlyStopping,
+      {kEarlyStoppingWords.begin(), kEarlyStoppingWords.end()},
+      "When a beam search with as many answers as beams ends: at once (true), "
+      "when no beam would be better now (false), or when none can become "
+      "better "
+      "(never)"));
   needSearch(command.addNumber("--num-return-sequences", flags.answers,
                                "Number of answers of a beam search, best first",
                                1, kMost));

@@ -126,7 +126,7 @@ void qwen::run::addPerplexity(const Command &program) {
       "Tokens between the starts of two windows; default is the window, "
       "at most 512",
       1, kMost);
-  addRun(sub, *command);
   sub.addFlag("--json", command->json, "Print JSON");
+  addRun(sub, *command);
   sub.onRun([command] { perplexity(*command); });
 }

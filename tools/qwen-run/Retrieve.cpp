@@ -192,18 +192,20 @@ void qwen::run::addEmbed(const Command &program) {
   const Option texts =
       sub.addTexts("TEXT", command->files,
                    "Files with a text in each line; default is standard input");
-  const Option instruction =
-      sub.addText("--instruction", command->instruction,
-                  "What the texts are queries for: each becomes \"Instruct: "
-                  "INSTRUCTION\", a newline and \"Query:TEXT\"");
+  const Option instruction = sub.addText(
+      "--instruction", command->instruction,
+      "What the texts are queries for: each becomes \"Instruct: "
+      "INSTRUCTION\", a newline and \"Query:TEXT\"; default is none");
   sub.addTexts("--ids", command->ids,
                "Token ids (1,2,3) in place of texts; repeat the option for "
-               "each prompt")
+               "each prompt; default is none")
       .repeatable()
       .excludes(texts)
       .excludes(instruction);
-  sub.addNumber("--dim", command->dimensions,
-                "Number of first values of a vector that are kept", 1, kMost);
+  sub.addNumber(
+      "--dim", command->dimensions,
+      "Number of first values of a vector that are kept; default is all", 1,
+      kMost);
   sub.addText("-o,--output", command->output,
               "File for the vectors, f32 [N, D], for NumPy (.npy); default "
               "is a JSON object per line on standard output")
@@ -222,8 +224,7 @@ void qwen::run::addRerank(const Command &program) {
                "Files with a document in each line; default is standard "
                "input");
   sub.addText("-q,--query", command->query, "The query").required();
-  sub.addText("--instruction", command->instruction, "What to look for")
-      .defaultText(command->instruction);
+  sub.addText("--instruction", command->instruction, "What to look for");
   addRun(sub, *command);
   sub.onRun([command] { rerank(*command); });
 }

@@ -104,7 +104,7 @@ static void addConfig(const Command &command) {
             for (const std::string &file : files)
               readConfig(command, file);
           },
-          "File with lines \"option = value\"")
+          "File with lines \"option = value\"; default is none")
       .type(kFileType)
       .repeatable();
   command.footer(
@@ -126,6 +126,7 @@ void qwen::run::addServe(const Command &program) {
       "serve", "Answer HTTP requests as OpenAI's API does, until SIGTERM");
   addFile(sub, command->file);
   addConfig(sub);
+#define QWEN_SERVER_GROUP(Heading) sub.group(Heading);
 #define QWEN_SERVER_OPTION(Type, Field, Name, Default, Unit, Least, Most,      \
                            Help)                                               \
   addServerOption(sub, "--" Name, command->server.Field, Unit, Least, Most,    \

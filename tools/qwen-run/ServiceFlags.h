@@ -34,18 +34,14 @@ void addServerOption(const Command &command, const std::string &name, T &to,
   } else if constexpr (std::is_arithmetic_v<T>) {
     const std::string range = "; " + numberText(static_cast<T>(least)) +
                               " to " + numberText(static_cast<T>(most));
-    const Option option =
-        command
-            .addNumber(name, to, help + range, static_cast<T>(least),
-                       static_cast<T>(most))
-            .type(unit);
-    if (to >= least)
-      option.defaultText(numberText(to));
+    command
+        .addNumber(name, to, help + range, static_cast<T>(least),
+                   static_cast<T>(most))
+        .type(unit);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    command.addText(name, to, help).type(unit);
   } else {
-    if constexpr (std::is_same_v<T, std::string>)
-      command.addText(name, to, help).type(unit).defaultText(to);
-    else
-      command.addTexts(name, to, help).type(unit).list(',');
+    command.addTexts(name, to, help).type(unit).list(',');
   }
 }
 
