@@ -99,8 +99,13 @@ def manual(program):
     checks.check(not warnings, f"{program}: {warnings}")
     # Bold letters are written twice.
     text = re.sub(".\b", "", run(["mandoc", "-Tascii", "-Owidth=200", page]))
-    helps = [run([program, "--help"])]
-    helps += [run([program, command, "--help"]) for command in re.findall(r"^  (\w+) ", helps[0].split("Subcommands:")[1], re.MULTILINE)]
+    helps = []
+    # The commands of a command come later.
+    commands = [[program]]
+    for command in commands:
+        helps.append(run([*command, "--help"]))
+        commands += [[*command, each] for each in re.findall(r"^  (\w+) ", helps[-1].partition("Subcommands:")[2], re.MULTILINE)]
+        checks.check(" ".join(command) in text, f"{' '.join(command)} is not in the manual page")
     options = {option for text in helps for option in re.findall(r"^  (?:-\w,)?(--[\w-]+)", text, re.MULTILINE)}
     checks.check(len(options) > 20, f"{program}: {options}")
     for option in options:

@@ -140,7 +140,7 @@ OptionInfo Option::info() const {
     choices = suggestedNames(*handle);
   return {.names = namesOf(*handle),
           .help = handle->get_description(),
-          .type = takesValue ? type.substr(0, type.find(':')) : "",
+          .type = takesValue ? type.substr(0, type.find(":{")) : "",
           .choices = std::move(choices),
           .takesOthers = takesOthers,
           .defaultText = handle->get_default_str(),

@@ -93,14 +93,25 @@ static std::string bodyOf(const Command &command) {
 
 /// "qwen-run chat [OPTION]... FILE".
 static std::string synopsisOf(const Command &command) {
-  std::string text =
-      bold(command.fullName()) + " [" + italic("OPTION") + "]...";
+  std::string text = bold(command.fullName());
+  if (command.needsCommand())
+    return text + " " + italic("COMMAND") + "\n";
+  text += " [" + italic("OPTION") + "]...";
   for (const OptionInfo &info : argumentsOf(command)) {
     const std::string argument = italic(info.names.front());
     text += info.isRequired ? " " + argument : " [" + argument + "]";
     text += info.takesMany ? "..." : "";
   }
   return text + "\n";
+}
+
+/// The sections of the commands of `command`, and of those below them.
+static std::string sectionsOf(const Command &command) {
+  std::string text;
+  for (const Command &each : visibleCommands(command))
+    text += ".SS " + roff(each.fullName()) + "\n" + roff(each.help()) +
+            "\n.PP\n" + synopsisOf(each) + bodyOf(each) + sectionsOf(each);
+  return text;
 }
 
 /// The rows of ExitCodes.def, and what a signal gives.
@@ -134,8 +145,5 @@ std::string qwen::manualPage(const Command &program) {
   text += bold(name) + " " + italic("COMMAND") + " [" + italic("OPTION") +
           "]... [" + italic("ARGUMENT") + "]...\n.SH DESCRIPTION\n" +
           roff(about) + "\n.SH OPTIONS\n" + bodyOf(program) + ".SH COMMANDS\n";
-  for (const Command &command : visibleCommands(program))
-    text += ".SS " + roff(command.fullName()) + "\n" + roff(command.help()) +
-            "\n.PP\n" + synopsisOf(command) + bodyOf(command);
-  return text + exitStatus();
+  return text + sectionsOf(program) + exitStatus();
 }
