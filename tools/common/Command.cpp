@@ -210,7 +210,11 @@ Option Command::addText(const std::string &names,
 
 Option Command::addText(const std::string &names, const TextFn &set,
                         const std::string &help) const {
-  return Option(handle->add_option_function<std::string>(names, set, help));
+  const auto take = [set](const CLI::results_t &values) {
+    set(values.front());
+    return true;
+  };
+  return Option(handle->add_option(names, take, help)->type_name("TEXT"));
 }
 
 Option Command::addTexts(const std::string &names, std::vector<std::string> &to,

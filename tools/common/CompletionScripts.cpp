@@ -127,7 +127,7 @@ static std::string bashEntry(const Command &command) {
   const std::string path = bashPath(command);
   std::vector<std::string> patterns;
   for (const std::string &name : commandNames(command))
-    patterns.push_back(path + ":" + name);
+    patterns.emplace_back(path).append(":").append(name);
   return "      " + joined(patterns, "|") +
          ") command=" + (path.empty() ? "" : path + "/") + "$word;;\n";
 }

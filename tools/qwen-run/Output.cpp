@@ -23,6 +23,14 @@ void qwen::run::writeOut(std::string_view text) {
                 strerror(error));
 }
 
+void qwen::run::writeObject(std::initializer_list<JsonMember> members) {
+  nlohmann::ordered_json object;
+  for (const auto &[name, value] : members)
+    std::visit([&, key = name](const auto &each) { object[key] = each; },
+               value);
+  writeOut(object.dump() + "\n");
+}
+
 void qwen::run::writeError(std::string_view text) {
   (void)writeAll(STDERR_FILENO, text.data(), text.size());
 }

@@ -8,8 +8,6 @@
 
 #include "qwen/Support/Error.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cmath>
 
@@ -94,12 +92,10 @@ static void perplexity(const PerplexityCommand &command) {
   finishCheck(opened);
   const double value = std::exp(sum / static_cast<double>(scored));
   if (command.json) {
-    writeOut(nlohmann::json({{"perplexity", value},
-                             {"tokens_scored", scored},
-                             {"window", window},
-                             {"stride", stride}})
-                 .dump() +
-             "\n");
+    writeObject({{"perplexity", value},
+                 {"stride", stride},
+                 {"tokens_scored", scored},
+                 {"window", window}});
     return;
   }
   char line[128];

@@ -9,8 +9,6 @@
 
 #include "qwen/Support/Error.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <utility>
 
@@ -157,10 +155,8 @@ static void embed(const EmbedCommand &command) {
                  file->write(embedding.data(),
                              embedding.size() * sizeof(float));
                else
-                 writeOut(nlohmann::ordered_json(
-                              {{"index", index}, {"embedding", embedding}})
-                              .dump() +
-                          "\n");
+                 writeObject({{"index", static_cast<int64_t>(index)},
+                              {"embedding", embedding}});
              });
   if (file)
     file->commit();
@@ -176,11 +172,8 @@ static void rerank(const RerankCommand &command) {
     input.ids = reranker.prompt(command.instruction, command.query, input.text);
   runPrompts(command, model, inputs, RowKind::Logits,
              [&](size_t index, std::span<const float> row) {
-               writeOut(nlohmann::ordered_json(
-                            {{"index", index},
-                             {"relevance_score", reranker.score(row)}})
-                            .dump() +
-                        "\n");
+               writeObject({{"index", static_cast<int64_t>(index)},
+                            {"relevance_score", reranker.score(row)}});
              });
 }
 

@@ -4,8 +4,6 @@
 #include "Options.h"
 #include "Output.h"
 
-#include <nlohmann/json.hpp>
-
 using namespace qwen;
 using namespace qwen::run;
 
@@ -18,12 +16,12 @@ struct TokenizeCommand {
 };
 } // namespace
 
-/// {"text": ...}, with U+FFFD for bytes that are not UTF-8.
-static std::string textObject(const std::string &bytes) {
+/// `bytes` with U+FFFD for those that are not UTF-8.
+static std::string validText(const std::string &bytes) {
   Utf8Stream characters;
   std::string text = characters.push(bytes);
   text += characters.finish();
-  return nlohmann::json({{"text", text}}).dump() + "\n";
+  return text;
 }
 
 static void tokenize(const TokenizeCommand &command) {
@@ -35,12 +33,15 @@ static void tokenize(const TokenizeCommand &command) {
   if (command.decode) {
     const std::vector<int32_t> ids = parseIds(text, "the input");
     const std::string bytes = tokenizer.decode(ids);
-    writeOut(command.json ? textObject(bytes) : bytes);
+    if (command.json)
+      writeObject({{"text", validText(bytes)}});
+    else
+      writeOut(bytes);
     return;
   }
   const std::vector<int32_t> ids = tokenizer.encode(text);
   if (command.json) {
-    writeOut(nlohmann::json({{"ids", ids}}).dump() + "\n");
+    writeObject({{"ids", ids}});
     return;
   }
   std::string line;
