@@ -18,6 +18,8 @@
 
 #include "tasks/Evaluation.h"
 
+#include "qwen/Support/OutputTarget.h"
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
@@ -48,7 +50,8 @@ private:
   uint64_t read(const nlohmann::ordered_json &run, Evaluation &evaluation);
   void append(const std::string &line);
 
-  const std::string path;
+  const OutputTarget target;
+  const std::string &path = target.path();
   int file;
 };
 

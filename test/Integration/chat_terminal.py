@@ -93,6 +93,17 @@ def saved_conversation():
     server.stop()
 
 
+def saved_onto():
+    """A conversation replaces the file that it was loaded from, and not the model."""
+    (WORK / "model").symlink_to(MODEL)
+    chat = Chat("onto", MODEL, "-n", "1")
+    checks.check("cannot write 'model': it is the input" in chat.send("/save model"), "/save onto the model")
+    checks.check((WORK / "model").is_symlink(), "the model is lost")
+    chat.send("/load saved.json")
+    checks.check('saved to "saved.json"' in chat.send("/save saved.json"), "/save onto what was loaded")
+    chat.leave()
+
+
 def interrupted_answer():
     """Ctrl-C ends an answer, here one that waits because a pipe is full, and not the chat."""
     os.mkfifo(WORK / "pipe")
@@ -245,6 +256,7 @@ def reasoning():
 commands(80)
 commands(20)
 saved_conversation()
+saved_onto()
 interrupted_answer()
 keys()
 odd_bytes()

@@ -1,8 +1,8 @@
 """The errors of qwen-opt (errors.py checks them; docs/testing.md says how to add one)."""
 import json
 
-from errors_files import (ABSENT, HYBRID, MOE, QWEN2, QWEN3, Row, added, artifact, content, edited, flipped, full_disk, linked, number, quantized, renamed, tensor,
-                          unreadable, written)
+from errors_files import (ABSENT, HYBRID, MOE, QWEN2, QWEN3, Row, added, artifact, content, edited, flipped, full_disk, linked, number, quantized, renamed, split_gguf,
+                          tensor, unreadable, written)
 
 COMPILE = "qwen-opt bad -o out/model.qwen"
 GPTQ, UP = "gptq-qwen2-int4-g128", "model.layers.0.mlp.up_proj."
@@ -28,6 +28,12 @@ def yarn(name, message, **values):
 
 def tokenizer(name, message, **files):
     return Row(name, added(**{"vocab_json": '{"a": 0, "b": 1}', "merges_txt": "", **files}), COMPILE, 3, message)
+
+
+def input_of(output, name=None):
+    """The error of an output that is an input, by another name."""
+    found = f"the input '{name}'" if name else "an input"
+    return f"qwen-opt: cannot write '{output}': it is {found}; name another file"
 
 
 NAMES = [chr(c) for c in [*range(33, 127), *range(161, 173), *range(174, 324)]]
@@ -292,7 +298,17 @@ ROWS = [
 
     # The output. An error about it comes before one about the context.
     Row("a folder as output", None, f"qwen-opt {QWEN3} -o out", 1,
-        "qwen-opt: cannot write 'out': it is not a regular file"),
+        "qwen-opt: cannot write 'out': it is a folder; name a file in it"),
+    Row("weights as output", added(QWEN3), "qwen-opt bad -o bad/model.safetensors", 1, input_of("bad/model.safetensors")),
+    Row("a configuration as output, by a link", linked("link", "config.json"), "qwen-opt bad -o bad/link", 1, input_of("bad/link", "bad/config.json")),
+    Row("a tokenizer as output", added(vocab_json='{"a": 0}', merges_txt=""), "qwen-opt bad -o bad/../bad/vocab.json", 1,
+        input_of("bad/../bad/vocab.json", "bad/vocab.json")),
+    Row("a GGUF file as output", linked("m.gguf", "../qwen3-q4_k_m/model.gguf"), "qwen-opt bad/m.gguf -o bad/m.gguf", 1, input_of("bad/m.gguf")),
+    Row("a part of a GGUF file as output", split_gguf, "qwen-opt bad/model-00001-of-00003.gguf -o bad/model-00003-of-00003.gguf", 1,
+        input_of("bad/model-00003-of-00003.gguf")),
+    Row("an adapter as output", added(PEFT), f"{ADAPT.split(' -o')[0]} -o bad/adapter_model.safetensors", 1, input_of("bad/adapter_model.safetensors")),
+    Row("a text as output", written("bad", "x"), f"qwen-opt {QWEN2} --calibrate=bad -o bad", 1, input_of("bad")),
+    Row("a template as output", written("bad", "x"), "qwen-opt stories --chat-template bad -o bad", 1, input_of("bad")),
     Row("an output in no folder", None, f"qwen-opt {QWEN3} -o none/model.qwen --context 257", 1,
         "qwen-opt: cannot write 'none/model.qwen': No such file or directory"),
     # A limit on the size of files is like a full disk to a writer.
@@ -406,7 +422,9 @@ ROWS = [
     Row("an export of no file", None, "qwen-opt export none.qwen -o out/m.gguf", 3,
         "qwen-opt export: cannot read none.qwen: No such file or directory"),
     Row("an export to a folder", None, "qwen-opt export good.qwen -o out", 1,
-        "qwen-opt export: cannot write 'out': it is not a regular file"),
+        "qwen-opt export: cannot write 'out': it is a folder; name a file in it"),
+    Row("an export onto its model", artifact(lambda data, header, sections: data), "qwen-opt export bad.qwen -o ./bad.qwen", 1,
+        input_of("./bad.qwen", "bad.qwen").replace("opt:", "opt export:")),
     Row("an export to a full disk", full_disk, "qwen-opt export stories.qwen -o out/m.gguf", 1,
         "qwen-opt export: cannot write 'out/m.gguf': No space left on device"),
     Row("an export without a name", None, "qwen-opt export good.qwen", 2,

@@ -95,7 +95,7 @@ static Quantization recordOf(const CalibrationText &windows) {
 
 void qwen::addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
                                const std::string &checkpoint,
-                               const std::string &output, CompileHooks &hooks) {
+                               const std::string &folder, CompileHooks &hooks) {
   if (flags.text.empty())
     return;
   const auto text = calibrationText(flags, checkpoint, "--calibrate");
@@ -111,8 +111,7 @@ void qwen::addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
   if (!infoOf(quantizer).needsMoments)
     return;
   hooks.quantize = [text, memory = flags.memory,
-                    folder =
-                        calibrationFolder(output)](const QuantizeInput &input) {
+                    folder](const QuantizeInput &input) {
     const CalibrationText windows = text(input);
     ProgressBar bar("calibrating");
     calibrate(

@@ -43,11 +43,11 @@ calibrationText(const CalibrateFlags &flags, const std::string &checkpoint,
                 const std::string &option);
 
 /// Sets the hooks that run the text, for `--awq` and for a quantizer that needs
-/// it. They show their progress. Reads the text at once; throws Error if it
-/// cannot.
+/// it. They show their progress. Finished sublayers lie in `folder`, or nowhere
+/// if that is empty. Reads the text at once; throws Error if it cannot.
 void addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
                          const std::string &checkpoint,
-                         const std::string &output, CompileHooks &hooks);
+                         const std::string &folder, CompileHooks &hooks);
 
 } // namespace qwen
 

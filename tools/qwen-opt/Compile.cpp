@@ -19,6 +19,7 @@
 #include "qwen/Compiler/Compiler.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Support/Error.h"
+#include "qwen/Support/OutputTarget.h"
 #include "qwen/Support/TemporaryFile.h"
 #include "qwen/Support/Text.h"
 #include "qwen/Support/Version.h"
@@ -84,10 +85,14 @@ static void compile(CompileArguments &arguments) {
   // A bar of "reading" would stand in the way of warnings.
   if (ProgressBar::isReported())
     ProgressBar("reading").update(0, 1);
-  // The file comes first, so that an error about it comes at once.
+  // The file comes first, so that an error about it comes at once. The other
+  // inputs are compared with it as they are opened.
+  noteInput(arguments.checkpoint);
   TemporaryFile output(arguments.output);
+  const std::string saved =
+      output.isStream() ? "" : calibrationFolder(arguments.output);
   addCalibrationHooks(arguments.calibrate, arguments.options.quantizer,
-                      arguments.checkpoint, arguments.output, hooks);
+                      arguments.checkpoint, saved, hooks);
   std::optional<ProgressBar> bar;
   hooks.progress = [&](uint64_t done, uint64_t total) {
     if (!bar)
@@ -103,8 +108,8 @@ static void compile(CompileArguments &arguments) {
   const CompileSummary summary =
       compileModel(arguments.checkpoint, output, arguments.options, hooks);
   bar.reset();
-  if (hooks.quantize)
-    removeSavedCalibration(calibrationFolder(arguments.output));
+  if (hooks.quantize && !saved.empty())
+    removeSavedCalibration(saved);
   if (ProgressBar::isReported())
     return;
   const std::chrono::duration<double> seconds =

@@ -13,9 +13,9 @@
 using namespace qwen;
 
 static void exportFile(const std::string &from, const std::string &to) {
-  // The file comes first, so that an error about it comes at once.
+  const Artifact artifact(from);
   TemporaryFile output(to);
-  const ExportSummary summary = exportGguf(Artifact(from), output);
+  const ExportSummary summary = exportGguf(artifact, output);
   llvm::raw_ostream &out = llvm::errs();
   for (const std::string &warning : summary.warnings)
     out << "qwen-opt export: warning: " << warning << '\n';

@@ -8,6 +8,7 @@
 #include "ServiceFlags.h"
 #include "server/Service.h"
 
+#include "qwen/Support/OutputTarget.h"
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
@@ -25,7 +26,9 @@ struct BatchCommand : ServiceFlags {
 /// The lines of the input, and which of them have answers.
 class BatchInput {
 public:
-  BatchInput(const std::string &path, size_t most) : reader(path, most) {}
+  BatchInput(const std::string &path, size_t most) : reader(path, most) {
+    noteInput(path);
+  }
 
   /// Notes an answer of an earlier run. Throws Error for a second to a line.
   void addAnswer(const server::AnsweredLine &line);
@@ -148,6 +151,7 @@ static uint64_t answer(const BatchCommand &command, BatchInput &input,
 static constexpr size_t kMostAnswerLine = size_t{2} << 30;
 
 static void batch(const BatchCommand &command) {
+  command.file.noteInput();
   BatchInput input(command.input,
                    static_cast<size_t>(command.server.bodyBytes));
   PartialFile output(command.output, kMostAnswerLine,

@@ -15,6 +15,8 @@
 #include "engine/Sampler.h"
 #include "model/Model.h"
 
+#include "qwen/Support/OutputTarget.h"
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -68,6 +70,9 @@ public:
   /// Throws Error; with --dry-run, it prints what it would do and throws
   /// CommandDone.
   const std::string &path() const;
+  /// Notes MODEL as an input, for a command that makes its output before it
+  /// opens the model.
+  void noteInput() const { qwen::noteInput(given); }
   /// Takes the options of the compile of another model of the command.
   void shareFlags(const ModelFile &other) { flags = other.flags; }
 

@@ -47,9 +47,13 @@ std::string readInput(uint64_t most, const std::string &why);
 std::string readFile(const std::string &path, uint64_t most,
                      const std::string &why);
 
-/// A file that gets its final name when it is complete (TemporaryFile). If
-/// `path` exists and is not a regular file (a pipe, a device), it is written
-/// directly. All members throw Error.
+/// Like readFile, for a document of the user, which this process may write
+/// again (/load and /save): it is no input that no output may replace.
+std::string readDocument(const std::string &path, uint64_t most,
+                         const std::string &why);
+
+/// A file that gets its final name when it is complete (TemporaryFile), or a
+/// pipe or a device, which is written directly. All members throw Error.
 class OutputFile {
 public:
   explicit OutputFile(const std::string &path);
@@ -64,9 +68,9 @@ public:
 private:
   [[noreturn]] void fail(int error) const;
 
-  std::string path;
+  OutputTarget target;
   std::optional<TemporaryFile> temporary;
-  int device = -1;
+  int stream;
 };
 
 /// The header of NumPy's format 1.0 for f32 [rows, columns], C order.

@@ -102,7 +102,7 @@ std::string qwen::run::editText(const std::string &text, uint64_t mostBytes) {
   writeNew(path, text + (text.empty() ? "" : "\n"));
   runEditor(path);
   const std::string file =
-      readFile(path, mostBytes, "the context of the model has no room for it");
+      readDocument(path, mostBytes, "the context of the model has no room for it");
   // Some editors end lines with CRLF.
   std::string edited;
   for (size_t i = 0; i < file.size(); ++i)
