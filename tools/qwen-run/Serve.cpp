@@ -48,6 +48,8 @@ static void serve(const ServiceFlags &command) {
   writeError("qwen-run: " + service.model() + " answers on " + http.address() +
              "\n");
   http.run(service);
+  // Damage that requests have met is the error of this program, too.
+  model.engine().finishCheck([] { return true; });
 }
 
 /// "--kv-pages" as QWEN_RUN_KV_PAGES.

@@ -5,6 +5,7 @@
 #include "ExitCodes.h"
 #include "Output.h"
 #include "artifact/File.h"
+#include "cache/CompiledModel.h"
 #include "cache/ModelSource.h"
 
 #include "qwen/Support/Error.h"
@@ -68,6 +69,7 @@ int main(int argc, char **argv) {
   } catch (const std::bad_alloc &error) {
     return fail(error, "out of memory" + addressSpaceLimit());
   } catch (const std::exception &error) {
+    doubtCachedModels(error.what());
     return fail(error, error.what());
   }
 }
