@@ -113,12 +113,12 @@ def refused_lines():
     expect("a stream", (got["stream"][0], got.pop("stream")[1]["error"]["message"]), (400, "a batch has no streams: stream must be false"))
     expect("codes", {error["code"] for error in got.values()}, {"invalid_line"})
     expect("messages", {key: error["message"] for key, error in got.items() if key not in ("batch_req_4", "batch_req_10")}, {
-        "batch_req_1": "the line is not JSON",
+        "batch_req_1": "the line is not JSON at column 2",
         "batch_req_6": 'the line has neither "custom_id" nor "id"',
         "batch_req_7": '"id" is an array when a string or an integer is needed',
         "get": '"method" is "GET" when "POST" is needed',
         "batch_req_9": "the line has more than 300 bytes (--max-body)",
-        "batch_req_11": "the line is not JSON"})
+        "batch_req_11": "the line is not JSON at column 1"})
 
 
 def killed():

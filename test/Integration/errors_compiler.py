@@ -50,6 +50,17 @@ ROWS = [
         "qwen-opt: bad has no config.json: the folder of a Hugging Face checkpoint is needed"),
     Row("no weights", added(model_safetensors=ABSENT), COMPILE, 3,
         "qwen-opt: bad has neither model.safetensors nor model.safetensors.index.json"),
+    *(Row(f"only {name}", added(model_safetensors=ABSENT, **{name: "x"}), COMPILE, 3,
+          f'qwen-opt: bad has neither model.safetensors nor model.safetensors.index.json; it has "{name}", {way_out}')
+      for name, way_out in (
+          ("model-00002-of-00003.safetensors", "a part of the weights: the index, which names the tensors of each part, is needed, too"),
+          ("consolidated.safetensors", "under another name: rename it to model.safetensors"),
+          ("adapter_model.safetensors", "an adapter: compile its base model with --lora FOLDER"),
+          ("model.gguf", "a GGUF file: name that instead of the folder"),
+          ("pytorch_model-00001-of-00002.bin", "a file of PyTorch: save the model as safetensors"))),
+    Row("experts of MLX", renamed("model.layers.0.mlp.experts.0.gate_proj.weight", "model.layers.0.mlp.switch_mlp.gate_proj.weight", MOE), COMPILE, 3,
+        'qwen-opt: bad/model.safetensors: tensor "model.layers.0.mlp.switch_mlp.gate_proj.weight" has the experts of MLX, which are not supported; '
+        "the checkpoint that was converted to MLX is needed"),
     Row("an unreadable file", unreadable, COMPILE, 1,
         "qwen-opt: cannot read bad/config.json: Permission denied"),
     Row("a link that leads nowhere", linked("generation_config.json", "../../blobs/1"), COMPILE, 3,
@@ -102,8 +113,8 @@ ROWS = [
     *count("vocab_size", 2 ** 31 - 1),
     Row("a number as text", edited(QWEN3, hidden_size="96"), COMPILE, 3,
         'qwen-opt: bad/config.json: hidden_size is "96" when an integer from 1 to 16777216 is needed'),
-    Row("a config that is not JSON", added(config_json="{"), COMPILE, 3,
-        "qwen-opt: bad/config.json is not JSON"),
+    Row("a config that is not JSON", added(config_json='{\n "a": 1,\n}'), COMPILE, 3,
+        "qwen-opt: bad/config.json is not JSON at line 3, column 1"),
     Row("a config that is a list", added(config_json="[1]"), COMPILE, 3,
         "qwen-opt: bad/config.json has an array when a JSON object is needed"),
     Row("another hidden size", edited(hidden_size=128), COMPILE, 3,
@@ -200,9 +211,9 @@ ROWS = [
         'qwen-opt: bad has no tensor "transformer.h.2.ln_1.weight", which its configuration demands with shape [96]'),
 
     # The tokenizer and the chat template.
-    tokenizer("a tokenizer that is not JSON", "qwen-opt: bad/tokenizer.json is not JSON", tokenizer_json="{"),
+    tokenizer("a tokenizer that is not JSON", "qwen-opt: bad/tokenizer.json is not JSON: it ends too early, at column 2", tokenizer_json="{"),
     tokenizer("a tokenizer that is a list", "qwen-opt: bad/tokenizer.json has an array when a JSON object is needed", tokenizer_json="[]"),
-    tokenizer("a vocabulary that ends early", "qwen-opt: bad/vocab.json is not JSON", vocab_json='{"a": 0'),
+    tokenizer("a vocabulary that ends early", "qwen-opt: bad/vocab.json is not JSON: it ends too early, at column 8", vocab_json='{"a": 0'),
     tokenizer("a merge of three", 'qwen-opt: bad/merges.txt: line 1 is "a b c" where two tokens with a space between are needed', merges_txt="a b c\n"),
     # A template that chat cannot read is a warning; the error is about the tokens.
     Row("a template that includes", added(QWEN3, vocab_json=VOCABULARY, merges_txt="", chat_template_jinja='{% include "x" %}\n'), COMPILE, 3,
@@ -215,7 +226,7 @@ ROWS = [
     Row("a header of 2^62 bytes", content(lambda data: (2 ** 62).to_bytes(8, "little") + data[8:]), COMPILE, 3,
         "qwen-opt: bad/model.safetensors: its header would have 4611686018427387904 bytes when 430936 are left in the file; it is truncated or not a safetensors file"),
     Row("a header that is not JSON", content(lambda data: data[:8] + b"x" * 16 + data[24:]), COMPILE, 3,
-        "qwen-opt: bad/model.safetensors: its header is not JSON"),
+        "qwen-opt: bad/model.safetensors: its header is not JSON at column 1"),
     Row("data that end early", content(lambda data: data[:-10]), COMPILE, 3,
         'qwen-opt: bad/model.safetensors: tensor "model.norm.weight" has data_offsets 428032 to 428288 when the file has 428278 bytes of data; it may be truncated'),
     Row("data that are cut", content(lambda data: data[:600_000], QWEN3), COMPILE, 3,

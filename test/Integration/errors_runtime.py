@@ -103,7 +103,7 @@ ROWS = [
           ("a template that includes", '\n{% include "x" %}', "bad.jinja", "bad.jinja: chat template, line 2: the tag 'include' is not supported"))),
     *(Row(f"{what} of chat", written("bad.json", text), "qwen-run chat stories.qwen --tools bad.json", status, f"qwen-run: {message}")
       for what, text, status, message in (
-          ("tools without JSON", "x", 3, "bad.json is not JSON"),
+          ("tools without JSON", "x", 3, "bad.json is not JSON at column 1"),
           ("no array of tools", "{}", 3, "bad.json must be an array of functions"),
           ("a tool without a function", '[{"type": "x"}]', 3, 'bad.json[0] must be {"type": "function", "function": {...}}'),
           ("tools for a template without", '[{"type": "function", "function": {"name": "f"}}]', 1,
@@ -243,7 +243,7 @@ ROWS = [
     Row("embed of a missing model", None, "embed none Once", 1,
         "embed: cannot load the model: cannot read none: No such file or directory"),
     Row("embed of messages that are not JSON", None, """embed stories.qwen '{"messages": 3' 1 chat""", 1,
-        "embed: cannot read the text: qwen_encode_chat: json is not JSON"),
+        "embed: cannot read the text: qwen_encode_chat: json is not JSON: it ends too early, at column 15"),
 
     # serve.
     Row("a public address without a key", None, "qwen-run serve stories.qwen --listen 0.0.0.0:0", 1,

@@ -107,9 +107,9 @@ ROWS = [
 
     # HTTP.
     Request("a body that is not JSON", TEXT, b"{", 400, None, None,
-            "the body is not JSON"),
+            "the body is not JSON: it ends too early, at column 2"),
     Request("half a surrogate pair", TEXT, b'{"prompt": "\\ud83d"}', 400, None, None,
-            "the body is not JSON: \\ud83d at byte 13 is one half of a surrogate pair"),
+            "the body is not JSON: \\ud83d at column 13 is one half of a surrogate pair"),
     Request("a body that is a list", TEXT, b"[1]", 400, None, None,
             "the body has an array when a JSON object is needed"),
     Request("a body that is empty", TEXT, b"", 400, None, None,

@@ -236,9 +236,13 @@ TEST(Config, RefusesFiles) {
             dir.string() + " has no config.json: the folder of a Hugging Face "
                            "checkpoint is needed");
   const std::string path = dir.string() + "/config.json";
-  for (const char *text : {"", "{", "{\"a\": NaN}", "{}{}"}) {
+  for (const auto &[text, where] : std::map<std::string, std::string>{
+           {"", ": it is empty"},
+           {"{", ": it ends too early, at column 2"},
+           {"{\"a\": NaN}", " at column 7"},
+           {"{}{}", " at column 3"}}) {
     dir.write("config.json", text);
-    EXPECT_EQ(error(dir.path()), path + " is not JSON") << text;
+    EXPECT_EQ(error(dir.path()), path + " is not JSON" + where) << text;
   }
   dir.write("config.json", "[{}]");
   EXPECT_EQ(error(dir.path()),
@@ -464,6 +468,7 @@ TEST(Config, TellsUnknownKeys) {
 
   json config = qwen35();
   config["new\n"] = 1;
+  config["new_feature"] = nullptr;
   config["text_config"]["other"] = {{"inner", 1}};
   config["text_config"]["rope_parameters"]["factor"] = 4;
   // Nobody reads what is inside of a known or of an unknown key.

@@ -76,7 +76,7 @@ TEST(GenerationConfig, RefusesTypesAndRanges) {
     dir.write("generation_config.json", text);
     return messageOf([&] { readGenerationConfig(dir.path(), model); });
   };
-  EXPECT_EQ(error("{"), path + " is not JSON");
+  EXPECT_EQ(error("{"), path + " is not JSON: it ends too early, at column 2");
   EXPECT_EQ(error("3"), path + " has 3 when a JSON object is needed");
   const char *const cases[][3] = {
       {"do_sample", "1", "true or false"},

@@ -373,8 +373,9 @@ TEST(ParametersTest, ErrorsNameTheParameter) {
             "temperature: temperature must be a number from 0 to 2, not \"3\"");
   EXPECT_EQ(errorOf(chat(R"("n": 1.5)")),
             "n: n must be an integer from 1 to 128, not \"1.5\"");
-  EXPECT_EQ(errorOf(chat(R"("n": 1e400)")),
-            ": the body has a number that is too large, which ends at byte 60");
+  EXPECT_EQ(
+      errorOf(chat(R"("n": 1e400)")),
+      ": the body has a number that is too large, which ends at column 60");
   EXPECT_EQ(errorOf(chat(R"("stop": [""])")),
             "stop: stop must be strings of 1 to 1024 characters, not 0");
   EXPECT_EQ(errorOf(chat(R"("stop_token_ids": [100])")),
@@ -393,10 +394,10 @@ TEST(ParametersTest, ErrorsNameTheParameter) {
             "reasoning_format: reasoning_format must be one of none, auto, "
             "deepseek, not \"xml\"");
   EXPECT_EQ(errorOf(R"({"messages": [{"role": "user", "content": "\ud83d"}]})"),
-            ": the body is not JSON: \\ud83d at byte 44 is one half of a "
+            ": the body is not JSON: \\ud83d at column 44 is one half of a "
             "surrogate pair");
   EXPECT_EQ(errorOf(R"({"a": "\ude00\n"})"),
-            ": the body is not JSON: \\ude00 at byte 8 is one half of a "
+            ": the body is not JSON: \\ude00 at column 8 is one half of a "
             "surrogate pair");
   EXPECT_EQ(errorOf(chat(R"("stream_options": {"include_usage": null})")),
             "stream_options: stream_options needs stream");

@@ -117,6 +117,13 @@ TEST_F(TokenizerFilesTest, ReadsAddedTokensWithoutFlags) {
 TEST_F(TokenizerFilesTest, FindsChatTemplates) {
   writePair();
   EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "");
+  write("chat_template.json", R"({"chat_template": "zero"})");
+  for (const char *config : {"{}", R"({"chat_template": null})"}) {
+    write("tokenizer_config.json", config);
+    EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "zero");
+    EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplateFile,
+              dir / "chat_template.json");
+  }
   write("tokenizer_config.json", R"({"chat_template": "one"})");
   EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "one");
   write("tokenizer_config.json", R"({"chat_template": [
@@ -132,6 +139,7 @@ TEST_F(TokenizerFilesTest, FindsChatTemplates) {
   write("chat_template.jinja", "");
   EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "");
   std::filesystem::remove(dir / "chat_template.jinja");
+  std::filesystem::remove(dir / "chat_template.json");
 }
 
 TEST_F(TokenizerFilesTest, WarnsOfChatTemplatesItCannotRead) {
@@ -190,10 +198,10 @@ TEST_F(TokenizerFilesTest, RefusesBadVocabularies) {
   expect("has no tokens");
   vocab = json::array({1});
   expect("vocab.json has an array when a JSON object");
-  write("vocab.json", "{\"a\": ");
-  expectError("vocab.json is not JSON");
+  write("vocab.json", "{\"a\":\n ");
+  expectError("vocab.json is not JSON: it ends too early, at line 2, column 2");
   write("vocab.json", "{\"a\xff\": 1}");
-  expectError("vocab.json is not JSON");
+  expectError("vocab.json is not JSON at column 4");
   write("vocab.json", R"({"a": 1, "a": 2})");
   expectError(R"(vocab.json has "a" twice)");
 }

@@ -104,12 +104,25 @@ void Checkpoint::divideExperts() {
   }
 }
 
+/// Throws Error for the experts of MLX, which have other names.
+static void refuseMlxExperts(const StoredTensors &stored,
+                             const std::string &layer) {
+  if (const StoredTensor *tensor =
+          stored.find(layer + "mlp.switch_mlp.gate_proj.weight"))
+    throw Error(describeTensor(*tensor) + " has " +
+                part::found("the experts of MLX") +
+                ", which are not supported; " +
+                part::needed("the checkpoint that was converted to MLX") +
+                " is needed");
+}
+
 void Checkpoint::stackExperts() {
   const bool isTransposed = layersOf(model.architecture).transposesExperts;
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     const ExpertsShape *experts = model.expertsOf(layer);
     if (!experts)
       continue;
+    refuseMlxExperts(stored, layerPath(layer));
     const std::string path = layerPath(layer) + "mlp.experts.";
     const auto set = [&](const std::string &name, WeightSourcePtr source,
                          std::vector<std::string> tensors) {

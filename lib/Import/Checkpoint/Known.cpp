@@ -330,7 +330,8 @@ std::vector<std::string> qwen::unknownKeys(const JsonValue &root,
     const auto begins = [&](std::string_view prefix) {
       return name.starts_with(prefix);
     };
-    if (std::ranges::any_of(keys.elsewhere, begins))
+    // A key that is null says that something is off.
+    if (value.isNull() || std::ranges::any_of(keys.elsewhere, begins))
       continue;
     if (!begins(keys.prefix)) {
       unknown.push_back(value.name());

@@ -354,7 +354,8 @@ static uint32_t parseId(const fs::path &file, const std::string &key) {
   return readId(file, key, json(std::stoul(key)));
 }
 
-/// tokenizer_config.json, special_tokens_map.json and added_tokens.json.
+/// tokenizer_config.json, special_tokens_map.json, added_tokens.json and the
+/// files of chat templates.
 static void readConfigs(const fs::path &dir, CheckpointTokenizer &result) {
   std::set<std::string> specials;
   const fs::path templateFile = dir / "chat_template.jinja";
@@ -384,7 +385,13 @@ static void readConfigs(const fs::path &dir, CheckpointTokenizer &result) {
   if (source) {
     result.chatTemplate = *source;
     result.chatTemplateFile = templateFile;
+    return;
   }
+  // Of processors, which older versions of transformers wrote.
+  const fs::path processorFile = dir / "chat_template.json";
+  if (result.chatTemplate.empty())
+    if (const std::optional<json> processor = readJsonObject(processorFile))
+      readTemplate(processorFile, member(*processor, "chat_template"), result);
 }
 
 std::optional<CheckpointTokenizer>

@@ -59,10 +59,9 @@ KnownKeys knownConfigKeys();
 /// The keys of the GGUF architecture `architecture`.
 KnownKeys knownGgufKeys(std::string_view architecture);
 
-/// The names of the keys in `root` that nobody read and that are not known.
-/// Throws Error for a key that nobody read and whose value would change the
-/// result. The source of `root`
-/// must have a list of read keys.
+/// The names of the keys in `root` that nobody read, that are not known and
+/// that are not null. Throws Error for a key that nobody read and whose value
+/// would change the result. The source of `root` must have a list of read keys.
 std::vector<std::string> unknownKeys(const JsonValue &root,
                                      const KnownKeys &keys);
 
