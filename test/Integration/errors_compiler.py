@@ -304,6 +304,8 @@ ROWS = [
         "qwen-opt: -o excludes --emit (see qwen-opt --help)"),
     Row("no checkpoint", None, "qwen-opt -o x", 2,
         "qwen-opt: CHECKPOINT is missing (see qwen-opt --help)"),
+    Row("a memory below 0", None, f"qwen-opt {QWEN3} --calibrate --calibrate-memory -1 -o x", 2,
+        'qwen-opt: --calibrate-memory: "-1" is not a number of bytes from 0 to 18446744073709551615, such as 500MiB or 4GiB (see qwen-opt --help)'),
     Row("--json alone", None, "qwen-opt --json", 2,
         "qwen-opt: --json requires --list-targets (see qwen-opt --help)"),
 

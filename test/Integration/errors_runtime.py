@@ -199,6 +199,8 @@ ROWS = [
           ("--num-return-sequences 5", "the number of answers is 5 when 1 to num-beams (4)"))),
     Row("vectors that are too long", None, "qwen-run embed stories.qwen --ids 1 --dim 257", 1,
         "qwen-run: --dim is 257 when the model has 256 hidden values"),
+    Row("a size below 0", None, "sh -c 'XDG_CACHE_HOME=$PWD qwen-run cache prune --max-size -1'", 2,
+        'qwen-run: --max-size: "-1" is not a number of bytes from 0 to 18446744073709551615, such as 500MiB or 4GiB (see qwen-run cache --help)'),
     Row("a batch and clients", None, "qwen-run bench stories.qwen --clients 2 --batch 2", 2,
         "qwen-run: --batch excludes --clients (see qwen-run bench --help)"),
     # Perplexity rejects windows and strides without a definition.

@@ -81,6 +81,29 @@ TEST(CommandLineTest, RefusesOtherNumbers) {
                   "\" is not a number from 0 to 1 (see tool write --help)");
 }
 
+TEST(CommandLineTest, ReadsSizes) {
+  const auto read = [](const std::string &text) -> std::string {
+    try {
+      return std::to_string(parseSize("--size", text, 2, uint64_t{8} << 30));
+    } catch (const InvalidValue &error) {
+      return error.what();
+    }
+  };
+  for (const auto &[text, bytes] :
+       std::map<std::string, std::string>{{"2", "2"},
+                                          {"3k", "3072"},
+                                          {"5 MiB", "5242880"},
+                                          {"8GB", "8589934592"}})
+    EXPECT_EQ(read(text), bytes);
+  for (const char *text :
+       {"-1", "-1GiB", "+3", "1", "0", "9GiB", "8589934593", "1.5GiB", "3x",
+        "GiB", "", " 5", "18446744073709551617", "18014398509481985KiB"})
+    EXPECT_EQ(read(text),
+              "--size: \"" + std::string(text) +
+                  "\" is not a number of bytes from 2 to 8589934592, such as "
+                  "500MiB or 4GiB");
+}
+
 TEST(CommandLineTest, NamesWhatIsUnknown) {
   const std::string commands =
       "; the commands are write, read (see tool --help)";

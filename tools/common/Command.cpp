@@ -293,13 +293,13 @@ static std::string sizeText(uint64_t bytes) {
 
 Option Command::addSize(const std::string &names, uint64_t &to,
                         const std::string &help) const {
-  CLI::Validator units = CLI::AsSizeValue(false);
-  // Else help names all units.
-  units.description("");
-  return Option(handle->add_option(names, to, help)
-                    ->transform(units)
-                    ->type_name("SIZE")
-                    ->default_str(to == UINT64_MAX ? "" : sizeText(to)));
+  const std::string option = names.substr(names.rfind(',') + 1);
+  const auto take = [&to, option](const std::string &text) {
+    to = parseSize(option, text, 0, UINT64_MAX);
+  };
+  return addText(names, take, help)
+      .type("SIZE")
+      .defaultText(to == UINT64_MAX ? "" : sizeText(to));
 }
 
 //===----------------------------------------------------------------------===//

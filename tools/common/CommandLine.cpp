@@ -47,6 +47,32 @@ QWEN_NUMBER(float)
 QWEN_NUMBER(double)
 #undef QWEN_NUMBER
 
+/// The bytes that "4GiB" says, or nothing if `text` is no size.
+static std::optional<uint64_t> bytesOf(std::string text) {
+  uint64_t bytes = 0;
+  // CLI11 would wrap a number below 0.
+  if (text.empty() || text[0] < '0' || text[0] > '9')
+    return std::nullopt;
+  try {
+    if (CLI::AsSizeValue(false)(text).empty() &&
+        CLI::detail::lexical_cast(text, bytes))
+      return bytes;
+  } catch (const CLI::ValidationError &) {
+    // Another unit, or a number that is not whole.
+  }
+  return std::nullopt;
+}
+
+uint64_t qwen::parseSize(const std::string &option, const std::string &text,
+                         uint64_t least, uint64_t most) {
+  const std::optional<uint64_t> bytes = bytesOf(text);
+  if (bytes && *bytes >= least && *bytes <= most)
+    return *bytes;
+  throw InvalidValue(option, quote(text) + " is not a number of bytes from " +
+                                 numberText(least) + " to " + numberText(most) +
+                                 ", such as 500MiB or 4GiB");
+}
+
 //===----------------------------------------------------------------------===//
 // Errors
 //===----------------------------------------------------------------------===//
