@@ -307,6 +307,23 @@ def check_safety():
     for place in ({"XDG_CACHE_HOME": "/proc"}, {"XDG_CACHE_HOME": "", "HOME": "/proc"}, {"XDG_CACHE_HOME": "", "HOME": ""}):
         answers(f"no cache: {place}", generate(**place), 1, "for this run only: the cache cannot be used")
         checks.expect("no temporary file is left", list(TMP.iterdir()), [])
+    SLOW.touch()
+    killed = start("generate", MODEL, *IDS, XDG_CACHE_HOME="/proc")
+    wait_for(lambda: list(TMP.glob("qwen-run-*/*")))
+    other = next(TMP.iterdir())
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    # That of a run that lives stays.
+    alive = start("generate", MODEL, *IDS, XDG_CACHE_HOME="/proc")
+    wait_for(lambda: list(TMP.glob("qwen-run-*/*")) and not other.exists())
+    [kept] = TMP.iterdir()
+    second = start("generate", MODEL, *IDS, XDG_CACHE_HOME="/proc")
+    wait_for(lambda: len(list(TMP.glob("qwen-run-*/*"))) == 2)
+    checks.check(kept.exists(), "the folder of a run that lives is lost")
+    SLOW.unlink()
+    checks.expect("runs beside a killed one", [process.communicate(timeout=60)[0] for process in (alive, second)], [ANSWER] * 2)
+    checks.expect("no temporary folder is left", list(TMP.iterdir()), [])
+    compiles()
     expect_error("no cache and no temporary folder", generate(XDG_CACHE_HOME="/proc", TMPDIR="/proc"), "the cache cannot be used (/proc/qwen-run",
                  "set XDG_CACHE_HOME or TMPDIR")
 

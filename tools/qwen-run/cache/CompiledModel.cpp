@@ -9,6 +9,7 @@
 #include "cache/Fingerprint.h"
 #include "cache/ModelSource.h"
 #include "cache/RunCompiler.h"
+#include "cache/ScratchFolder.h"
 #include "qwen/ABI/CpuFeatures.h"
 #include "qwen/Support/ControlGroups.h"
 #include "qwen/Support/Error.h"
@@ -353,33 +354,20 @@ void Request::compileLocked(int lock) {
     folder->remove(old);
 }
 
-/// The folder for temporary files.
-static fs::path privatePlace() {
-  const char *variable = getenv("TMPDIR");
-  return variable && *variable ? variable : "/tmp";
-}
-
 /// Compiles into a file without a name, which disappears with this process.
 std::string Request::compilePrivately() const {
-  const fs::path place = privatePlace();
-  std::string made = (place / "qwen-run-XXXXXX").string();
-  if (!mkdtemp(made.data()))
+  std::optional<ScratchFolder> scratch;
+  try {
+    scratch.emplace();
+  } catch (const Error &error) {
     throw Error("there is no room for a compiled model: the cache cannot be "
                 "used (" +
-                reason + "), nor " + part::file(place.string()) + " (" +
-                part::found(std::strerror(errno)) +
-                "); set XDG_CACHE_HOME or TMPDIR to a folder of your own");
-  const fs::path hidden = made;
-  struct Remove {
-    const fs::path &path;
-    ~Remove() {
-      std::error_code ignored;
-      fs::remove_all(path, ignored);
-    }
-  } remove{hidden};
+                reason + "), and " + error.what() +
+                "; set XDG_CACHE_HOME or TMPDIR to a folder of your own");
+  }
   say("compiles " + source.name + " (" + bytesWithUnit(source.weightBytes()) +
       ") for this run only: the cache cannot be used (" + reason + ")");
-  const fs::path file = hidden / (source.name + ".qwen");
+  const fs::path file = scratch->path() / (source.name + ".qwen");
   runCompiler(*compiler, command(file.string()), -1);
   announce(source.name, ::describe(file, {}), file);
   // Open until the process ends.
@@ -407,7 +395,7 @@ std::string Request::compile() {
   try {
     compileIntoCache();
   } catch (const Error &error) {
-    if (!isForWantOfRoom(error) || isOnDisk(privatePlace()))
+    if (!isForWantOfRoom(error) || isOnDisk(ScratchFolder::parent()))
       throw;
     reason = error.what();
     return compilePrivately();
