@@ -104,8 +104,19 @@ ROWS = [
         "qwen-opt: --lora has the scale 1e99 when a number from -1e9 to 1e9 is needed"),
 
     # config.json.
-    *(Row(f"no {key}", edited(**{key: ABSENT}), COMPILE, 3, f"qwen-opt: bad/config.json has no {key}") for key in (
-        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "rms_norm_eps")),
+    # Keys that are not there have the defaults of transformers.
+    Row("no hidden_size", edited(QWEN3, hidden_size=ABSENT), COMPILE, 3,
+        'qwen-opt: bad/model.safetensors: tensor "model.embed_tokens.weight" has shape [320, 96] when [320, 4096] is needed'),
+    Row("no num_hidden_layers", edited(num_hidden_layers=ABSENT), COMPILE, 3,
+        'qwen-opt: bad has no tensor "model.layers.2.input_layernorm.weight", which its configuration demands with shape [64]'),
+    Row("no num_attention_heads", edited(num_attention_heads=ABSENT, num_key_value_heads=5), COMPILE, 3,
+        "qwen-opt: bad/config.json: the default of num_attention_heads is 32 when a multiple of num_key_value_heads, 5, is needed"),
+    Row("rope_scaling beside rope_parameters", edited("qwen3-untied-f32", rope_scaling={"rope_type": "yarn", "factor": 4.0}), COMPILE, 3,
+        "qwen-opt: bad/config.json: rope_parameters scales positions otherwise than rope_scaling, which counts; remove one of them"),
+    Row("a rope_theta that does not count", edited("qwen3-untied-f32", rope_scaling={"rope_type": "default"}), COMPILE, 3,
+        "qwen-opt: bad/config.json: rope_parameters.rope_theta is 5000000.0 when 10000.0, the default where rope_scaling lacks it, is needed"),
+    Row("two rotations", edited(HYBRID, partial_rotary_factor=0.5), COMPILE, 3,
+        "qwen-opt: bad/config.json: partial_rotary_factor is 0.5 when 0.25, as in rope_parameters, is needed"),
     Row("no architectures", edited(architectures=ABSENT), COMPILE, 3,
         "qwen-opt: bad/config.json has no architectures"),
     *count("hidden_size", 2 ** 24),
@@ -199,9 +210,9 @@ ROWS = [
         'qwen-opt: bad/model.safetensors: tensor "model.layers.0.linear_attn.in_proj_qkv.weight" has shape [224, 64] when [256, 64] is needed'),
     Row("key heads that do not divide", edited(HYBRID, linear_num_key_heads=2), COMPILE, 3,
         "qwen-opt: bad/config.json: linear_num_value_heads is 3 when a multiple of linear_num_key_heads, 2, is needed"),
-    Row("a rotation of 0.2", edited(HYBRID, rope_parameters={"rope_theta": 1e5, "partial_rotary_factor": 0.2}), COMPILE, 3,
+    Row("a rotation of 0.2", edited(HYBRID, partial_rotary_factor=ABSENT, rope_parameters={"rope_theta": 1e5, "partial_rotary_factor": 0.2}), COMPILE, 3,
         "qwen-opt: bad/config.json: rope_parameters.partial_rotary_factor is 0.2 when a part of head_dim, 32, that is a multiple of 8 is needed"),
-    Row("a rotation of 9 values", edited(HYBRID, rope_parameters={"rope_theta": 1e5, "partial_rotary_factor": 0.28125}), COMPILE, 3,
+    Row("a rotation of 9 values", edited(HYBRID, partial_rotary_factor=ABSENT, rope_parameters={"rope_theta": 1e5, "partial_rotary_factor": 0.28125}), COMPILE, 3,
         "qwen-opt: bad/config.json: rope_parameters.partial_rotary_factor is 0.28125 when a part of head_dim, 32, that is a multiple of 8 is needed"),
     Row("no output gate", edited(HYBRID, attn_output_gate=False), COMPILE, 3,
         "qwen-opt: bad/config.json: attn_output_gate false is not supported; supported is true"),

@@ -57,10 +57,10 @@ struct LayerTraits {
   /// Whether layers may have experts, and an expert of all tokens with them.
   bool hasExperts = false;
   bool hasSharedExpert = false;
-  /// Whether the weights of experts are divided by their sum, where no key says
-  /// so.
+  /// Whether the weights of experts are divided by their sum, whatever
+  /// norm_topk_prob says.
   bool normalizesExperts = false;
-  /// The same in GGUF files, which have no such key.
+  /// Whether they are in GGUF files, which have no such key.
   bool normalizesGgufExperts = false;
   /// Whether tensors of all experts have K before outputs.
   bool transposesExperts = false;
@@ -82,6 +82,7 @@ inline constexpr LayerTraits kQwen3MoeLayers = {
 inline constexpr LayerTraits kQwen3MoeVisionLayers = {
     .hasHeadNorms = true,
     .hasExperts = true,
+    .normalizesExperts = true,
     .normalizesGgufExperts = true,
     .transposesExperts = true};
 inline constexpr LayerTraits kQwen3_5MoeLayers = {.hasHeadNorms = true,
