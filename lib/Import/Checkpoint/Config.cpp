@@ -437,7 +437,7 @@ static void noteUnread(const json &config, const JsonValue &whole,
       return text->contains(name) && config.contains(name) &&
              text->at(name) == config.at(name);
     });
-  noteUnknownKeys(unknown, model);
+  noteUnusedKeys("unknown keys", unknown, model);
 }
 
 ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
@@ -484,20 +484,34 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
 //===----------------------------------------------------------------------===//
 
 GenerationConfig qwen::readGenerationConfig(const std::filesystem::path &dir,
-                                            const ModelConfig &model) {
+                                            ModelConfig &model) {
   GenerationConfig result;
+  std::set<std::string> beyond;
+  const auto readTokens = [&](const JsonValue &root,
+                              std::set<std::string> &ignored) {
+    parseSpecialTokens(root, model.vocabSize, result, &ignored);
+  };
   for (const char *name : {"generation_config.json", "config.json"}) {
     const std::string path = (dir / name).string();
     const std::optional<json> config = readJsonObject(path);
     if (!config)
       continue;
-    const JsonSource source = JsonSource::ofFile(path);
+    JsonReads read;
+    const JsonSource source = JsonSource::ofFile(path, &read);
     const JsonValue root(*config, source);
-    if (name == std::string_view("generation_config.json"))
-      parseSampling(root, result);
-    parseSpecialTokens(root, model.vocabSize, result);
+    readTokens(root, beyond);
     if (const auto text = root.findValue("text_config"))
-      parseSpecialTokens(*text, model.vocabSize, result);
+      readTokens(*text, beyond);
+    if (name != std::string_view("generation_config.json"))
+      continue;
+    parseSampling(root, result);
+    noteUnusedKeys("keys of " + std::string(name),
+                   unknownKeys(root, knownGenerationKeys()), model);
   }
+  const ConfigDefaults defaults(infoOf(model.architecture), "");
+  std::set<std::string> ignored;
+  readTokens(JsonValue(defaults.values, defaults.source), ignored);
+  noteUnusedKeys("tokens beyond the vocabulary", {beyond.begin(), beyond.end()},
+                 model);
   return result;
 }

@@ -86,6 +86,6 @@ WeightSources qwen::readWeights(const StoredTensors &stored,
   std::vector<std::string> unknown;
   for (const auto &[name, value] : config.unread())
     unknown.push_back(value.name());
-  noteUnknownKeys(unknown, model);
+  noteUnusedKeys("unknown keys", unknown, model);
   return sources;
 }

@@ -112,6 +112,9 @@ protected:
   void divideQueries();
 
 private:
+  /// Whether the tensors of all experts under `path` have K before outputs.
+  bool transposesExperts(const std::string &path,
+                         const ExpertsShape &experts) const;
   /// Gives the halves of `both`, [experts, 2 * width, K], the names of gate and
   /// up under `path`.
   void setGateAndUp(const std::string &path, const WeightSources::Entry &both);
