@@ -4,6 +4,7 @@
 
 #include "qwen/Support/Text.h"
 
+#include <cmath>
 #include <set>
 
 using namespace qwen;
@@ -16,6 +17,11 @@ std::string qwen::describe(const json &value) {
     return "an array";
   if (value.is_object())
     return "an object";
+  // Of files that Python wrote.
+  if (value.is_number_float() && !std::isfinite(value.get<double>()))
+    return std::isnan(value.get<double>()) ? "NaN"
+           : value > 0                     ? "Infinity"
+                                           : "-Infinity";
   return value.dump();
 }
 

@@ -236,7 +236,9 @@ TEST(Config, RefusesFiles) {
   for (const auto &[text, where] : std::map<std::string, std::string>{
            {"", ": it is empty"},
            {"{", ": it ends too early, at column 2"},
-           {"{\"a\": NaN}", " at column 7"},
+           {"{\"a\": nan}", " at column 8"},
+           {"{\"a\": 1NaN}", " at column 13"},
+           {"{NaN: 1}", " at column 2"},
            {"{}{}", " at column 3"}}) {
     dir.write("config.json", text);
     EXPECT_EQ(error(dir.path()), path + " is not JSON" + where) << text;
@@ -261,6 +263,38 @@ TEST(Config, RefusesFiles) {
   std::filesystem::remove(path);
   std::filesystem::create_directory(path);
   EXPECT_EQ(error(dir.path()), "cannot read " + path + ": it is not a file");
+}
+
+/// Python writes and reads numbers that JSON lacks.
+TEST(Config, ReadsPythonsNumbers) {
+  TempDir dir;
+  const auto error = [&](const std::string &key, const char *number) {
+    json config = qwen2();
+    config[key] = "PLACE";
+    // Not inside of strings.
+    config["_name_or_path"] = "a \"NaN, -Infinity: \\";
+    std::string text = config.dump();
+    text.replace(text.find("\"PLACE\""), 7, number);
+    dir.write("config.json", text);
+    return messageOf([&] { readModelConfig(dir.path()); });
+  };
+  for (const char *number : {"NaN", "Infinity", "-Infinity"}) {
+    EXPECT_EQ(error("attention_dropout", number), "");
+    EXPECT_EQ(error("surprise", number), "");
+    const std::string path = dir.string() + "/config.json: ";
+    for (const auto &[key, needed] :
+         {std::pair("rms_norm_eps", "a number from 1e-30 to 1.0"),
+          std::pair("rope_theta", "a number from 1e-30 to 1e+30"),
+          std::pair("hidden_size", "an integer from 1 to 16777216"),
+          std::pair("tie_word_embeddings", "true or false")})
+      EXPECT_EQ(error(key, number), path + key + " is " + number + " when " +
+                                        needed + " is needed");
+    EXPECT_EQ(error("logit_scale", number),
+              path + "logit_scale " + number +
+                  " is not supported; supported is 1");
+    EXPECT_EQ(error("hidden_act", number),
+              path + "hidden_act is " + number + " when a string is needed");
+  }
 }
 
 TEST(Config, RefusesTypesAndRanges) {

@@ -66,7 +66,7 @@ public:
   void scaleRope(const RopeScaling &scaling);
 
   /// Removes layers; those behind them get their numbers. Returns the names of
-  /// the tensors that only the removed layers read. Throws Error if the
+  /// the tensors that the removed layers read. Throws Error if the
   /// model lacks a layer, if no layer stays, or if the remaining layers break
   /// the pattern of a hybrid.
   std::set<std::string> removeLayers(const Pruning &pruning);
