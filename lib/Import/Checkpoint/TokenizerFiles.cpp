@@ -222,11 +222,14 @@ static constexpr WordPattern kWordPatterns[] = {
 
 /// `step`, or the only step of a sequence, whose steps are the member `steps`.
 static const json &onlyStep(const json &step, const char *steps) {
-  const json &inner = member(step, steps);
-  return member(step, "type") == "Sequence" && inner.is_array() &&
-                 inner.size() == 1
-             ? onlyStep(inner[0], steps)
-             : step;
+  const json *only = &step;
+  for (;;) {
+    const json &inner = member(*only, steps);
+    if (member(*only, "type") != "Sequence" || !inner.is_array() ||
+        inner.size() != 1)
+      return *only;
+    only = &inner[0];
+  }
 }
 
 static void checkNormalizer(const fs::path &file, const json &value,
