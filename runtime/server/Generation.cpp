@@ -53,9 +53,9 @@ Request Generation::requestOf(size_t choice) {
     self->states[choice]->times.start = self->elapsed();
   };
   request.beams = parameters.beams;
-  if (what.grammar)
+  if (grammar)
     request.constraint = std::make_shared<AnswerConstraint>(
-        what.grammar->start(), states[choice]->parser, what.format, what.ends);
+        grammar->start(), states[choice]->parser, what.format, what.ends);
   request.onToken = [self = shared_from_this(), choice](const auto &event) {
     bool goesOn = true;
     for (size_t i = 0; i < self->choicesOfRequest(); ++i)
@@ -150,16 +150,42 @@ void Generation::open(size_t choice) {
     echo(*states[choice], prompt);
 }
 
-void Generation::start() {
+void Generation::start(std::shared_ptr<const Grammar> answerGrammar) {
+  grammar = std::move(answerGrammar);
   const RequestId id = scheduler.submit(
       *next(), [self = shared_from_this()] { return self->next(); });
   const std::lock_guard lock(mutex);
+  phase = Phase::Started;
   series = id;
+  // `cancel` knew no series.
+  if (stopping.stop_requested())
+    scheduler.cancel(series);
+}
+
+void Generation::refuse(ApiError error) {
+  {
+    const std::lock_guard lock(mutex);
+    phase = Phase::Refused;
+    failure = std::move(error);
+  }
+  wake();
 }
 
 void Generation::cancel() {
   const std::lock_guard lock(mutex);
-  scheduler.cancel(series);
+  std::stop_source(stopping).request_stop();
+  if (phase == Phase::Started)
+    scheduler.cancel(series);
+}
+
+bool Generation::hasStarted() const {
+  const std::lock_guard lock(mutex);
+  return phase != Phase::Before;
+}
+
+bool Generation::isRefused() const {
+  const std::lock_guard lock(mutex);
+  return phase == Phase::Refused;
 }
 
 void Generation::push(Delta delta) {

@@ -16,6 +16,7 @@
 #include "text/AnswerParser.h"
 
 #include <mutex>
+#include <stop_token>
 
 namespace qwen::server {
 
@@ -82,8 +83,6 @@ struct GenerationTask {
   const AnswerFormat *format = nullptr;
   /// How its calls of tools are read.
   CallOptions calls = {};
-  /// What the answer may be like; null for anything.
-  std::shared_ptr<const Grammar> grammar = {};
   /// What its reasoning ends with when the budget is used up.
   std::vector<int32_t> budgetMessage = {};
   /// What a choice keeps of the row of its prompt's last token; null for
@@ -116,9 +115,18 @@ public:
     return choice / static_cast<size_t>(what.parameters.choices);
   }
 
-  /// Submits the requests as a series. Throws Error if the queue is full.
-  void start();
+  /// Submits the requests as a series, unless they are cancelled. `grammar`
+  /// says what the answer may be like; null for anything. Throws Error if the
+  /// queue is full.
+  void start(std::shared_ptr<const Grammar> grammar = nullptr);
+  /// Ends it in place of `start`.
+  void refuse(ApiError error);
+  /// Also requests what comes before `start` to stop.
   void cancel();
+  std::stop_source stopSource() const { return stopping; }
+  /// Whether `start` or `refuse` has been called, and which.
+  bool hasStarted() const;
+  bool isRefused() const;
 
   /// What has come since the last call.
   std::vector<Delta> take();
@@ -206,12 +214,17 @@ private:
   Metrics &metrics;
   const WakeFn wake;
   const int64_t startTime;
+  const std::stop_source stopping;
+  /// Set by `start`.
+  std::shared_ptr<const Grammar> grammar;
   /// Of the scheduler's thread, after the first.
   std::vector<std::unique_ptr<Choice>> states;
   size_t started = 0;
 
   /// Guards all below it.
   mutable std::mutex mutex;
+  enum class Phase : uint8_t { Before, Started, Refused };
+  Phase phase = Phase::Before;
   RequestId series = 0;
   std::vector<Delta> deltas;
   /// Approximate size of the deltas, and of all that were taken before.

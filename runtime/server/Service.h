@@ -9,6 +9,7 @@
 #define QWEN_RUNTIME_SERVER_SERVICE_H
 
 #include "model/Model.h"
+#include "server/GrammarThreads.h"
 #include "server/Routes.h"
 #include "server/ServerOptions.h"
 #include "text/CallFormat.h"
@@ -88,12 +89,11 @@ public:
   const ParameterLimits limits;
 
 private:
-  /// The grammar of a request; null without one. Throws ApiError, which names
-  /// its parameter.
-  std::shared_ptr<const Grammar> grammarOf(const GenerationTask &task);
-  /// The grammar of its calls. Tools that are not strict keep their schema if
-  /// that is possible.
-  std::shared_ptr<const Grammar> callGrammarOf(const CallOptions &calls);
+  /// Makes the grammar of a request and starts or refuses it.
+  void startWithGrammar(Generation &generation);
+  /// The grammar of a request that has one. Throws ApiError, which names its
+  /// parameter.
+  std::shared_ptr<const Grammar> grammarOf(const Generation &generation);
   /// For answers of this format, whose reasoning must have marks that are
   /// tokens. Throws Error.
   const GrammarCompiler &compilerFor(const AnswerFormat *of);
@@ -110,6 +110,8 @@ private:
   std::once_flag grammarsMade;
   std::unique_ptr<GrammarCompiler> grammars;
   std::atomic<bool> draining = false;
+  /// Uses all others.
+  GrammarThreads grammarThreads;
 };
 
 } // namespace qwen::server

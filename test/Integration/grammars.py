@@ -128,7 +128,7 @@ def refusals(server):
             ({**schema, "num_beams": 2}, "response_format.json_schema.schema", ["num_beams"]),
             ({**schema, "guided_regex": "a"}, "response_format.json_schema.schema", ["guided_regex"]),
             ({"guided_json": {"not": {}}}, "guided_json", ['unimplemented keys: ["not"]']),
-            ({"guided_json": {"type": "string", "format": "colour"}}, "guided_json", ["colour"]),
+            ({"guided_json": {"type": "integer", "multipleOf": 15485863}}, "guided_json", ["multipleOf"]),
             ({"guided_json": {"$ref": "https://example.com/s.json"}}, "guided_json", ["https://example.com/s.json"]),
             ({"guided_regex": "("}, "guided_regex", ["regex"]),
             ({"grammar": 'root ::= "a"'}, "grammar", ["Lark"])):
