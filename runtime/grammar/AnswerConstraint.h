@@ -30,10 +30,14 @@ public:
   std::span<const uint32_t> allowed() override;
   void accept(int32_t id) override;
   bool isDone() const override { return grammar->isDone(); }
+  /// Whether the grammar has thrown an error.
+  bool hasFailed() const { return failed; }
 
 private:
   using Section = AnswerFormat::Section;
 
+  /// The grammar's answer to `ask`. Notes that it failed.
+  template <typename Ask> auto asked(const Ask &ask);
   /// The tokens besides the grammar's that may come next.
   std::vector<int32_t> others() const;
 
@@ -43,6 +47,7 @@ private:
   const std::vector<int32_t> ends;
   /// Whether no token has come, and whether the grammar has had one.
   bool isFirst = true, isBegun = false;
+  bool failed = false;
   /// The section that has ended, and how many of its closing tokens have come.
   const Section *ended = nullptr;
   size_t closed = 0;

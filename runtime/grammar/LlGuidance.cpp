@@ -10,6 +10,7 @@
 
 #include "grammar/LlGuidance.h"
 
+#include "grammar/JsonText.h"
 #include "text/JsonScanner.h"
 #include "text/KeptSchema.h"
 #include "text/LarkText.h"
@@ -53,8 +54,8 @@ using Vocabulary = std::unique_ptr<LlgTokenizer, FreeTokenizer>;
 /// What is left of a grammar in one answer.
 class State final : public TokenConstraint {
 public:
-  explicit State(Matcher start)
-      : matcher(std::move(start)),
+  State(Matcher start, AnswerJson answerJson)
+      : matcher(std::move(start)), json(std::move(answerJson)),
         words(llg_matcher_get_mask_byte_size(matcher.get()) /
               sizeof(uint32_t)) {}
 
@@ -64,6 +65,7 @@ public:
 
 private:
   const Matcher matcher;
+  AnswerJson json;
   std::vector<uint32_t> words;
   /// Whether `words` are those of the next token.
   bool isKnown = false;
@@ -71,17 +73,21 @@ private:
 
 class LlGrammar final : public Grammar {
 public:
-  explicit LlGrammar(Matcher start) : first(std::move(start)) {}
+  LlGrammar(Matcher start, AnswerJson answerJson)
+      : first(std::move(start)), json(std::move(answerJson)) {}
 
   std::unique_ptr<TokenConstraint> start() const override {
     // Copies share nothing with the matcher. Two threads must not copy it at
     // the same time.
     const std::lock_guard lock(mutex);
-    return std::make_unique<State>(Matcher(llg_clone_matcher(first.get())));
+    return std::make_unique<State>(Matcher(llg_clone_matcher(first.get())),
+                                   json);
   }
 
 private:
   const Matcher first;
+  /// Before its first token.
+  const AnswerJson json;
   mutable std::mutex mutex;
 };
 
@@ -94,6 +100,7 @@ public:
 
 private:
   Vocabulary vocabulary;
+  const std::shared_ptr<const TokenTexts> texts;
 };
 
 } // namespace
@@ -209,10 +216,11 @@ static std::string anyOf(const std::string &text) {
 }
 
 namespace {
-/// How llguidance reads the text of a kind.
+/// How llguidance reads the text of a kind, and the JSON of its answers.
 struct KindRow {
   const char *name;
   std::string (*write)(const std::string &text);
+  JsonPart json;
 };
 } // namespace
 
@@ -268,8 +276,11 @@ static std::string withFewSchemas(const std::string &text) {
 
 /// By GrammarKind.
 static constexpr KindRow kKinds[] = {
-    {"json_schema", withFewObjects}, {"regex", same},          {"lark", anyOf},
-    {"lark", withFewRules},          {"lark", withFewSchemas},
+    {"json_schema", withFewObjects, JsonPart::All},
+    {"regex", same, JsonPart::None},
+    {"lark", anyOf, JsonPart::None},
+    {"lark", withFewRules, JsonPart::None},
+    {"lark", withFewSchemas, JsonPart::BetweenMarks},
 };
 
 //===----------------------------------------------------------------------===//
@@ -287,7 +298,8 @@ static constexpr const char *kSlices[] = {R"([\x20\x0A\x0D\x09]+)",
                                           nullptr};
 
 LlCompiler::LlCompiler(const Tokenizer &tokenizer,
-                       std::span<const int32_t> ends) {
+                       std::span<const int32_t> ends)
+    : texts(std::make_shared<TokenTexts>(tokenizer)) {
   // What llguidance begins the names of tokens with that stand for no text.
   constexpr char kMark = '\xff';
   const auto size = static_cast<size_t>(tokenizer.vocabSize());
@@ -393,7 +405,8 @@ LlCompiler::compile(const GrammarSource &source,
   if (llg_matcher_is_error(matcher.get()) ||
       llg_matcher_compute_mask(matcher.get()) != 0)
     throw errorOf(matcher);
-  return std::make_unique<LlGrammar>(std::move(matcher));
+  return std::make_unique<LlGrammar>(std::move(matcher),
+                                     AnswerJson(texts, kind.json));
 }
 
 std::span<const uint32_t> State::allowed() {
@@ -401,6 +414,8 @@ std::span<const uint32_t> State::allowed() {
       llg_matcher_compute_mask_into(matcher.get(), words.data(),
                                     words.size() * sizeof(uint32_t)) != 0)
     throw errorOf(matcher);
+  if (!isKnown)
+    json.filter(words);
   isKnown = true;
   return words;
 }
@@ -409,6 +424,7 @@ void State::accept(int32_t id) {
   isKnown = false;
   if (llg_matcher_consume_token(matcher.get(), static_cast<uint32_t>(id)) != 0)
     throw errorOf(matcher);
+  json.accept(id);
 }
 
 std::unique_ptr<GrammarCompiler>

@@ -3,7 +3,6 @@
 #include "server/Generation.h"
 
 #include "engine/SteadyClock.h"
-#include "grammar/AnswerConstraint.h"
 #include "text/Unicode.h"
 
 #include <algorithm>
@@ -19,6 +18,12 @@ static constexpr size_t kMostDeltaBytes = size_t{1} << 20,
 
 std::string GenerationTask::nameOf(size_t prompt) const {
   return isList ? indexed(input, prompt) : input;
+}
+
+std::string GenerationTask::grammarParameter() const {
+  if (!parameters.grammars.empty())
+    return parameters.grammars[0].parameter;
+  return calls.rules ? calls.rules->parameter : "";
 }
 
 Generation::Generation(GenerationTask task, const Tokenizer &textTokenizer,
@@ -53,9 +58,12 @@ Request Generation::requestOf(size_t choice) {
     self->states[choice]->times.start = self->elapsed();
   };
   request.beams = parameters.beams;
-  if (grammar)
-    request.constraint = std::make_shared<AnswerConstraint>(
+  if (grammar) {
+    const auto constraint = std::make_shared<AnswerConstraint>(
         grammar->start(), states[choice]->parser, what.format, what.ends);
+    request.constraint = constraint;
+    states[choice]->constraint = constraint;
+  }
   request.onToken = [self = shared_from_this(), choice](const auto &event) {
     bool goesOn = true;
     for (size_t i = 0; i < self->choicesOfRequest(); ++i)
@@ -305,6 +313,13 @@ static const char *finishOf(EndReason reason) {
 
 std::optional<ApiError> Generation::failureOf(size_t choice,
                                               const Ending &ending) const {
+  const std::shared_ptr<const AnswerConstraint> &constraint =
+      states[choice]->constraint;
+  if (ending.reason == EndReason::Failed && constraint &&
+      constraint->hasFailed())
+    return ApiError(
+        400, what.grammarParameter() + " cannot be kept: " + ending.error,
+        what.grammarParameter());
   if (ending.reason == EndReason::Failed)
     return asApiError(
         Error(what.prompts.size() > 1

@@ -10,6 +10,7 @@
 #define QWEN_RUNTIME_SERVER_GENERATION_H
 
 #include "engine/Scheduler.h"
+#include "grammar/AnswerConstraint.h"
 #include "server/AnswerParameters.h"
 #include "server/Metrics.h"
 #include "server/http/Message.h"
@@ -98,6 +99,9 @@ struct GenerationTask {
 
   /// The name of a prompt in errors.
   std::string nameOf(size_t prompt) const;
+  /// The parameter that has the grammar of the answer, or asks for one of its
+  /// calls; empty without one.
+  std::string grammarParameter() const;
 };
 
 /// All threads may call all functions.
@@ -147,6 +151,8 @@ private:
         : parser(tokenizer, format, prompt, std::move(options)) {}
 
     AnswerParser parser;
+    /// Null without a grammar.
+    std::shared_ptr<const AnswerConstraint> constraint;
     /// The prompt, for echo, until it has run, and those of its tokens that no
     /// delta has had.
     std::string echo;

@@ -198,16 +198,19 @@ static void checkGrammars(const GenerationTask &task) {
   const auto refuse = [&](const std::string &name, const std::string &other) {
     throw ApiError(400, name + " excludes " + other, name);
   };
-  if (task.calls.rules && parameters.beams.isSearch())
-    refuse(task.calls.rules->parameter, "num_beams");
-  if (grammars.empty())
+  const std::string name = task.grammarParameter();
+  if (name.empty())
     return;
-  const std::string &name = grammars[0].parameter;
-  if (grammars.size() > 1)
-    refuse(name, grammars[1].parameter);
   if (parameters.beams.isSearch())
     refuse(name, "num_beams");
-  if (task.calls.format)
+  // They may leave no token of those that the grammar allows.
+  if (!parameters.sampling.texts.badWords.empty())
+    refuse(name, "bad_words");
+  if (parameters.sampling.noRepeatNgram > 0)
+    refuse(name, "no_repeat_ngram_size");
+  if (grammars.size() > 1)
+    refuse(name, grammars[1].parameter);
+  if (!grammars.empty() && task.calls.format)
     refuse(name, "tools that the answer may call; tool_choice none leaves them "
                  "out");
 }
@@ -228,8 +231,7 @@ Service::grammarOf(const Generation &generation) {
   const GenerationTask &task = generation.task();
   const std::stop_token stop = generation.stopSource().get_token();
   const std::vector<NamedGrammar> &named = task.parameters.grammars;
-  const std::string &parameter =
-      named.empty() ? task.calls.rules->parameter : named[0].parameter;
+  const std::string parameter = task.grammarParameter();
   try {
     const GrammarCompiler &compiler = compilerFor(task.format);
     return named.empty() ? makeToolGrammar(compiler, task.calls,
@@ -269,7 +271,7 @@ Reply Service::start(Exchange exchange, std::optional<uint64_t> seed,
   checkBeams(parameters);
   checkGrammars(task);
   checkPrompts(task);
-  const bool hasGrammar = !parameters.grammars.empty() || task.calls.rules;
+  const bool hasGrammar = !task.grammarParameter().empty();
   if (!parameters.seed)
     parameters.seed = seed;
   if (!parameters.seed) {
