@@ -46,3 +46,4 @@ config.environment["QWEN_UNAFFECTED"] = unaffected
 config.available_features.update({"bits", "page"} - set(unaffected.split()))
 if "QWEN_TEST_FULL" in os.environ:
     config.environment["QWEN_TEST_FULL"] = os.environ["QWEN_TEST_FULL"]
+    config.available_features.add("full")

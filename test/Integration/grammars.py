@@ -9,6 +9,7 @@ import json
 import pathlib
 import re
 import sys
+import time
 
 from checks import Checks
 from marked_model import marked_model, qwen2_model
@@ -131,12 +132,43 @@ def refusals(server):
             ({"guided_json": {"type": "integer", "multipleOf": 15485863}}, "guided_json", ["multipleOf"]),
             ({"guided_json": {"$ref": "https://example.com/s.json"}}, "guided_json", ["https://example.com/s.json"]),
             ({"guided_regex": "("}, "guided_regex", ["regex"]),
+            ({**schema, "bad_words": ["a"]}, "response_format.json_schema.schema", ["bad_words"]),
+            ({"guided_regex": "a+", "no_repeat_ngram_size": 2}, "guided_regex", ["no_repeat_ngram_size"]),
             ({"grammar": 'root ::= "a"'}, "grammar", ["Lark"])):
-        status, _, text = server.send("POST", CHAT, {"messages": HI, **body})
-        error = json.loads(text).get("error", {})
-        checks.check(status == 400 and error["param"] == param and all(word in error["message"] for word in words), f"{body}: {status} {text}")
+        for stream in (False, True):
+            status, _, text = server.send("POST", CHAT, {"messages": HI, "stream": stream, **body})
+            error = json.loads(text).get("error", {})
+            checks.check(status == 400 and error["param"] == param and all(word in error["message"] for word in words), f"{body}: {status} {text}")
     # The next request is answered.
     checks.check(server.post(TEXT, prompt="The", guided_choice=["x"])["choices"][0]["text"] == "x", "no answer after an error")
+
+
+def others():
+    """Grammars that take long delay no other request, and end with their request and with the server."""
+    server = Server(stories)
+    # A short text whose patterns are compared in pairs.
+    body = json.dumps({"prompt": "The", "max_tokens": 1, "guided_json": {"patternProperties": {f"^k{i}_": {} for i in range(105)}}}).encode()
+    server.post(TEXT, prompt="The", max_tokens=1, guided_choice=["x"])
+
+    def leave():
+        connection = server.connect()
+        connection.request("POST", TEXT, body, {"Content-Type": "application/json"})
+        return connection
+    connections = [leave() for _ in range(30)]
+    times = []
+    for _ in range(20):
+        start = time.monotonic()
+        checks.check(server.send("GET", "/livez")[0] == 200, "/livez")
+        server.post(TEXT, prompt="The", max_tokens=1)
+        times.append(time.monotonic() - start)
+    checks.check(max(times) < 2, f"beside grammars, requests take {times} s")
+    for connection in connections[8:]:
+        connection.close()
+    checks.check(all(connection.getresponse().status == 200 for connection in connections[:8]), "answers with a large grammar")
+    connections = [leave() for _ in range(30)]
+    start = time.monotonic()
+    server.stop()
+    checks.check(time.monotonic() - start < 40, f"a server with grammars takes {time.monotonic() - start} s to end")
 
 
 def beside_tools():
@@ -308,6 +340,7 @@ forced(server)
 other_forms(server)
 refusals(server)
 server.stop()
+others()
 beside_tools()
 replays()
 thoughts()
