@@ -2,6 +2,7 @@
 
 #include "qwen/Support/JsonValue.h"
 
+#include "qwen/Support/JsonDigits.h"
 #include "qwen/Support/Text.h"
 
 #include <cmath>
@@ -22,7 +23,19 @@ std::string qwen::describe(const json &value) {
     return std::isnan(value.get<double>()) ? "NaN"
            : value > 0                     ? "Infinity"
                                            : "-Infinity";
+  if (value.is_binary())
+    return digitsOf(value).value_or("");
   return value.dump();
+}
+
+nlohmann::ordered_json qwen::parseObjectWithDigits(std::string_view text,
+                                                   const ErrorText &what,
+                                                   const JsonLimits &limits) {
+  nlohmann::ordered_json value = parseWithDigits(text, what, limits);
+  if (!value.is_object())
+    throw Error(what + " has " + part::found(describe(value)) + " when " +
+                part::needed("a JSON object") + " is needed");
+  return value;
 }
 
 void JsonValue::error(const ErrorText &what) const {

@@ -16,7 +16,7 @@
 #include "text/LarkText.h"
 
 #include "qwen/Support/Error.h"
-#include "qwen/Support/JsonValue.h"
+#include "qwen/Support/JsonDigits.h"
 
 #include <llguidance.h>
 
@@ -189,8 +189,7 @@ static size_t countObjects(const ordered_json &value) {
 }
 
 static ordered_json parse(const std::string &text) {
-  checkJson(text, "the grammar", kRequestJson);
-  return ordered_json::parse(text);
+  return parseWithDigits(text, "the grammar", kRequestJson);
 }
 
 static std::string withFewObjects(const std::string &text) {

@@ -5,6 +5,7 @@
 #include "text/SchemaTypes.h"
 
 #include "qwen/Support/Error.h"
+#include "qwen/Support/JsonDigits.h"
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
@@ -181,9 +182,11 @@ static double roundTowards(J value, double direction) {
 
 /// Moves a bound to a double that llguidance reads, inwards.
 static void roundBound(ordered_json &schema, const char *keyword, int sign) {
-  if (!schema.contains(keyword) || !schema[keyword].is_number())
+  if (!schema.contains(keyword))
     return;
-  const ordered_json value = schema[keyword];
+  const ordered_json value = withDoubles(schema[keyword]);
+  if (!value.is_number())
+    return;
   const double bound =
       roundTowards(value, sign > 0 ? -INFINITY : INFINITY) * sign;
   if (bound < -kMostNumber)
@@ -206,6 +209,8 @@ static void addBound(ordered_json &schema, const char *keyword,
 
 /// Refuses numbers whose digits llguidance would change.
 static void requireExact(J value, const char *keyword) {
+  if (const std::optional<std::string> digits = digitsOf(value))
+    refuseKeyword(keyword, *digits + " has digits that a double does not keep");
   if (value.is_number_integer() &&
       (roundTowards(value, INFINITY) != roundTowards(value, -INFINITY) ||
        std::abs(value.get<double>()) > kMostNumber))
@@ -241,7 +246,10 @@ static void checkNumbers(ordered_json &schema) {
     if (schema.contains(keyword))
       requireExact(schema[keyword], keyword);
   const auto divisor = schema.find("multipleOf");
-  if (divisor == schema.end() || !divisor->is_number())
+  if (divisor == schema.end())
+    return;
+  *divisor = withDoubles(*divisor);
+  if (!divisor->is_number())
     return;
   if (divisorOf(*divisor).value_or(0) == 0)
     refuseKeyword("multipleOf", divisor->dump() +
@@ -458,5 +466,6 @@ ordered_json qwen::keptSchema(ordered_json schema) {
     checkNames(each);
   });
   Sizer(schema).sizeOf(schema);
-  return schema;
+  // Those that are left are in notes.
+  return withDoubles(std::move(schema));
 }

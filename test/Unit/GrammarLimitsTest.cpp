@@ -195,7 +195,8 @@ TEST_F(GrammarTest, KeepsBoundsThatNoDoubleHas) {
   EXPECT_FALSE(accepts(*large, "4999999999999999999"));
   for (const char *bounds :
        {R"("minimum": 1e25)", R"("exclusiveMaximum": -1e25)",
-        R"("const": 9007199254740993)", R"("enum": [1, [9007199254740993]])"})
+        R"("const": 9007199254740993)", R"("const": 123456789012345678901234)",
+        R"("enum": [1, [9007199254740993]])"})
     EXPECT_NE(
         errorOf(kSchema, std::string(R"({"type": "integer", )") + bounds + "}")
             .find(std::string(bounds).substr(1, 4)),

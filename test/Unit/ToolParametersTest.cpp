@@ -137,6 +137,22 @@ TEST(ParametersTest, ReadsCallsOfMessages) {
   const std::string at = "messages[0].tool_calls[0]";
   EXPECT_EQ(errorOf(message("1")),
             at + ": " + at + " must have a function with a name and arguments");
+  // Integers keep their digits.
+  const std::string digits = "[18446744073709551616,-123456789012345678901234]";
+  for (const std::string &arguments :
+       {R"({"a": )" + digits + "}", R"("{\"a\": )" + digits + R"(}")"})
+    EXPECT_NE(dump(parse(message(R"({"function": {"name": "f", "arguments": )" +
+                                 arguments + "}}"))
+                       .messages)
+                  .find(digits),
+              std::string::npos)
+        << arguments;
+  EXPECT_NE(dump(parse(chat(R"("tools": [{"type": "function", "function":
+      {"name": "f", "parameters": {"properties": {"a": {"enum": )" +
+                            digits + "}}}}}]"))
+                     .tools)
+                .find(digits),
+            std::string::npos);
   EXPECT_EQ(errorOf(message(R"({"function": {"name": "f", "arguments": 5}})")),
             at + ".function.arguments: " + at +
                 ".function.arguments must be an object, or a string with one");

@@ -204,7 +204,7 @@ static ordered_json argumentsOf(J value, const std::string &name) {
     return ordered_json::object();
   try {
     if (text)
-      return parseJsonObject<ordered_json>(*text, name, kRequestJson);
+      return parseObjectWithDigits(*text, name, kRequestJson);
   } catch (const Error &error) {
     throw ApiError(400, error.what(), name);
   }
