@@ -159,54 +159,58 @@ void JsonText::settle() {
   }
 }
 
+static constexpr size_t kWordBits = 32;
+
 TokenTexts::TokenTexts(const Tokenizer &vocabulary)
-    : tokenizer(vocabulary), rows(static_cast<size_t>(vocabulary.vocabSize())) {
-  for (size_t id = 0; id < rows.size(); ++id) {
-    size_t quotes = 0, run = 0, most = 0;
-    for (const char byte : bytes(static_cast<int32_t>(id))) {
-      quotes += byte == '"';
-      rows[id].hasBackslash |= byte == '\\';
-      run = isDigit(byte) ? run + 1 : 0;
-      most = std::max(most, run);
-    }
-    rows[id].quotes = static_cast<uint8_t>(std::min<size_t>(quotes, UINT8_MAX));
-    rows[id].digits = static_cast<uint8_t>(std::min<size_t>(most, UINT8_MAX));
-  }
+    : tokenizer(vocabulary), added(static_cast<size_t>(vocabulary.vocabSize())),
+      texts(added.size() / kWordBits + 1), inNames(texts.size()),
+      inStrings(texts.size()), between(texts.size()) {
   for (const AddedToken &token : tokenizer.addedTokens())
-    rows[token.id].isAdded = true;
+    added[token.id] = true;
+  for (size_t id = 0; id < added.size(); ++id) {
+    if (added[id])
+      continue;
+    const std::string_view text = bytes(static_cast<int32_t>(id));
+    const auto quotes = std::ranges::count(text, '"');
+    const bool hasBackslash = text.find('\\') != std::string_view::npos;
+    const auto digits = std::ranges::count_if(text, isDigit);
+    const auto add = [&](Set &set, bool mayMisfit) {
+      set[id / kWordBits] |= uint32_t{mayMisfit} << id % kWordBits;
+    };
+    add(texts, true);
+    // A name needs its two marks in one token; a string before it has another.
+    add(inNames, quotes >= 1 || hasBackslash);
+    add(inStrings, quotes >= 3 || (quotes >= 2 && hasBackslash));
+    add(between, quotes >= 2 || (quotes >= 1 && hasBackslash) ||
+                     std::cmp_greater(digits, DigitLimits::kExponent));
+  }
 }
 
-bool TokenTexts::mayMisfit(int32_t id, const JsonText &text) const {
-  const Row &row = rows[index(id)];
-  if (row.isAdded)
-    return false;
-  // A name needs its two marks in one token; a string before it has another.
+std::span<const uint32_t> TokenTexts::misfits(const JsonText &text) const {
   switch (text.place()) {
   case Place::Name:
-    return row.quotes >= 1 || row.hasBackslash || text.isInEscape();
+    return text.isInEscape() ? texts : inNames;
   case Place::String:
-    return row.quotes >= 3 || (row.quotes >= 2 && row.hasBackslash);
+    return inStrings;
   case Place::Number:
-    return true;
+    return texts;
   case Place::Between:
     break;
   }
-  return row.quotes >= 2 || (row.quotes >= 1 && row.hasBackslash) ||
-         row.digits > DigitLimits::kExponent;
+  return between;
 }
 
 void AnswerJson::filter(std::span<uint32_t> allowed) const {
-  constexpr int kWordBits = 32;
   if (!isIn)
     return;
+  const std::span<const uint32_t> misfits = texts->misfits(text);
   std::vector<int32_t> longer;
   bool isEmpty = true;
   for (size_t word = 0; word < allowed.size(); ++word) {
-    for (uint32_t bits = allowed[word]; bits; bits &= bits - 1) {
+    const uint32_t some = word < misfits.size() ? misfits[word] : 0;
+    for (uint32_t bits = allowed[word] & some; bits; bits &= bits - 1) {
       const int bit = std::countr_zero(bits);
-      const int32_t id = static_cast<int32_t>(word) * kWordBits + bit;
-      if (!texts->mayMisfit(id, text))
-        continue;
+      const auto id = static_cast<int32_t>(word * kWordBits) + bit;
       JsonText next = text;
       const Fit fit = next.push(texts->bytes(id));
       if (fit != Fit::Yes)
@@ -218,7 +222,8 @@ void AnswerJson::filter(std::span<uint32_t> allowed) const {
   }
   if (isEmpty)
     for (const int32_t id : longer)
-      allowed[static_cast<size_t>(id / kWordBits)] |= 1U << id % kWordBits;
+      allowed[static_cast<size_t>(id) / kWordBits] |=
+          1U << static_cast<size_t>(id) % kWordBits;
 }
 
 void AnswerJson::accept(int32_t id) {

@@ -83,20 +83,17 @@ public:
   explicit TokenTexts(const Tokenizer &tokenizer);
 
   std::string_view bytes(int32_t id) const { return tokenizer.tokenBytes(id); }
-  bool isAdded(int32_t id) const { return rows[index(id)].isAdded; }
-  /// Whether a token may not fit behind `text`.
-  bool mayMisfit(int32_t id, const JsonText &text) const;
+  bool isAdded(int32_t id) const { return added[static_cast<size_t>(id)]; }
+  /// The tokens that may not fit behind `text`, as a set (TokenConstraint).
+  std::span<const uint32_t> misfits(const JsonText &text) const;
 
 private:
-  struct Row {
-    /// Number of quotation marks, and the longest run of digits.
-    uint8_t quotes = 0, digits = 0;
-    bool hasBackslash = false, isAdded = false;
-  };
-  static size_t index(int32_t id) { return static_cast<size_t>(id); }
+  using Set = std::vector<uint32_t>;
 
   const Tokenizer &tokenizer;
-  std::vector<Row> rows;
+  std::vector<bool> added;
+  /// All but added tokens, and those for a place.
+  Set texts, inNames, inStrings, between;
 };
 
 /// Which answers have JSON.
