@@ -253,7 +253,9 @@ static std::string withKeptSchemas(const std::string &text) {
     const size_t size =
         scanner.push(std::string_view(text).substr(begin), schema);
     if (!scanner.isDone() || !schema.starts_with('{'))
-      continue;
+      throw Error(std::string(kSchema) +
+                  " needs a JSON object behind it, nested at most " +
+                  std::to_string(JsonScanner::kMostDepth) + " deep");
     const ordered_json read = parse(schema);
     kept += text.substr(from, begin - from) + keptSchema(read).dump();
     at = from = begin + size;

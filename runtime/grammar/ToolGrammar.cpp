@@ -10,8 +10,8 @@
 using namespace qwen;
 using nlohmann::ordered_json;
 
-/// Maximum number of properties that are tried one by one.
-static constexpr size_t kMostTried = 64;
+/// Maximum number of grammars that are tried for one request.
+static constexpr size_t kMostTries = 128;
 
 namespace {
 class ToolGrammarMaker {
@@ -22,24 +22,25 @@ public:
       : compiler(grammarCompiler), calls(callOptions), marks(callMarks),
         stop(stopToken) {}
 
-  std::unique_ptr<Grammar> make() const;
+  std::unique_ptr<Grammar> make();
 
 private:
   std::unique_ptr<Grammar> compile(const Tools &tools, const CallRules &rules,
                                    const std::set<size_t> &loose = {}) const;
   /// Why the schema of one tool cannot be kept; nothing if it can.
-  std::optional<std::string> refusal(const Tool &tool) const;
-  bool keeps(const Tool &tool) const { return !refusal(tool); }
+  std::optional<std::string> refusal(const Tool &tool);
+  bool keeps(const Tool &tool) { return !refusal(tool); }
   /// A tool that is kept, with as much of the schema as possible; nothing if
   /// none of it can be kept.
-  std::optional<Tool> loosened(Tool tool) const;
+  std::optional<Tool> loosened(Tool tool);
   /// Takes away what of a property is not kept.
-  void loosenProperty(Tool &tool, const std::string &key) const;
+  void loosenProperty(Tool &tool, const std::string &key);
 
   const GrammarCompiler &compiler;
   const CallOptions &calls;
   const CallMarks marks;
   const std::stop_token &stop;
+  size_t tries = 0;
 };
 } // namespace
 
@@ -52,7 +53,10 @@ ToolGrammarMaker::compile(const Tools &tools, const CallRules &rules,
       stop);
 }
 
-std::optional<std::string> ToolGrammarMaker::refusal(const Tool &tool) const {
+std::optional<std::string> ToolGrammarMaker::refusal(const Tool &tool) {
+  if (++tries > kMostTries)
+    return "more than " + std::to_string(kMostTries) +
+           " grammars are tried for the tools";
   try {
     compile({tool}, {.isRequired = true, .isSingle = true});
     return std::nullopt;
@@ -63,8 +67,7 @@ std::optional<std::string> ToolGrammarMaker::refusal(const Tool &tool) const {
   }
 }
 
-void ToolGrammarMaker::loosenProperty(Tool &tool,
-                                      const std::string &key) const {
+void ToolGrammarMaker::loosenProperty(Tool &tool, const std::string &key) {
   ordered_json &schema = tool.parameters["properties"][key];
   Tool alone = tool;
   alone.parameters.erase("required");
@@ -84,7 +87,7 @@ void ToolGrammarMaker::loosenProperty(Tool &tool,
   schema = ordered_json::object();
 }
 
-std::optional<Tool> ToolGrammarMaker::loosened(Tool tool) const {
+std::optional<Tool> ToolGrammarMaker::loosened(Tool tool) {
   if (!tool.parameters.is_object())
     return std::nullopt;
   tool.parameters = loosenedSchema(std::move(tool.parameters));
@@ -99,7 +102,7 @@ std::optional<Tool> ToolGrammarMaker::loosened(Tool tool) const {
   tool.parameters = std::move(schema);
   const ordered_json properties =
       tool.parameters.value("properties", ordered_json());
-  if (!properties.is_object() || properties.size() > kMostTried)
+  if (!properties.is_object())
     return std::nullopt;
   Tool others = tool;
   others.parameters.erase("properties");
@@ -113,7 +116,7 @@ std::optional<Tool> ToolGrammarMaker::loosened(Tool tool) const {
   return keeps(tool) ? std::optional(tool) : std::nullopt;
 }
 
-std::unique_ptr<Grammar> ToolGrammarMaker::make() const {
+std::unique_ptr<Grammar> ToolGrammarMaker::make() {
   try {
     return compile(*calls.tools, *calls.rules);
   } catch (const Error &error) {

@@ -120,7 +120,9 @@ TEST_F(CallGrammarTest, KeepsArgumentsAsJson) {
          {hermes("look", "{}"), hermes("look", R"({"where": "x"})"),
           hermes("look", R"({"where": "x", "count": 0})"),
           hermes("look", R"({"where": "x", "count": 1, "more": 1})"),
-          hermes("then", "{}"), hermes("now", "[]"), hermes("now", "null")});
+          hermes("then", "{}"), hermes("now", "[]"), hermes("now", "null"),
+          hermes("now", R"({"a": 1, "a": 2})"),
+          hermes("now", "[123456789012345678901]")});
   expect(*grammarOf("hermes", {.isRequired = true}, tools(), {0}),
          {hermes("look", "{}"), hermes("look", R"({"other": 0})")},
          {hermes("look", "1")});

@@ -125,6 +125,10 @@ TEST_F(GrammarTest, BoundsTimeAndMemory) {
             R"(start: %json {"type": "integer", "multipleOf": 15485863})",
             "multipleOf"},
            {GrammarKind::Lark,
+            R"(start: %json // a note
+               {"type": "integer", "multipleOf": 15485863})",
+            "%json"},
+           {GrammarKind::Lark,
             "start: A\nA: " +
                 [] {
                   std::string all = "/.*a.*/";
