@@ -40,7 +40,7 @@ template <typename Ask> auto AnswerConstraint::asked(const Ask &ask) {
 
 std::vector<int32_t> AnswerConstraint::others() const {
   std::vector<int32_t> ids;
-  if (isFirst)
+  if (isFirst && parser.mayReason())
     for (const Section &section : sections)
       ids.push_back(*section.open.token);
   if (ended && !isBegun && closed < ended->closing.size())

@@ -48,6 +48,10 @@ Request Generation::requestOf(size_t choice) {
   request.answer = choice % static_cast<size_t>(parameters.choices);
   request.maxTokens = parameters.maxTokens.value_or(request.maxTokens);
   request.stopTokens = ends();
+  request.isEnd = [self = shared_from_this(), choice](int32_t id) {
+    return self->states[choice]->parser.hasStopToken() ||
+           std::ranges::count(self->modelEnds(), id);
+  };
   request.priority = parameters.priority;
   request.salt = what.salt;
   request.snapshotAt = what.snapshotAt;
@@ -102,10 +106,14 @@ std::optional<int32_t> Generation::givenToken(size_t choice) const {
   return given || !what.onDraw ? given : what.onDraw(choice);
 }
 
+std::vector<int32_t> Generation::modelEnds() const {
+  return what.parameters.ignoreEos ? std::vector<int32_t>() : what.ends;
+}
+
 std::vector<int32_t> Generation::ends() const {
-  std::vector<int32_t> ids = what.parameters.stopTokens;
-  if (!what.parameters.ignoreEos)
-    ids.insert(ids.begin(), what.ends.begin(), what.ends.end());
+  std::vector<int32_t> ids = modelEnds();
+  const std::vector<int32_t> &more = what.parameters.stopTokens;
+  ids.insert(ids.end(), more.begin(), more.end());
   return ids;
 }
 
@@ -148,9 +156,11 @@ void Generation::open(size_t choice) {
       tokenizer, what.format, prompt,
       AnswerOptions{.stops = parameters.stop,
                     .includeStop = parameters.includeStop,
-                    .ends = ends(),
+                    .stopTokens = parameters.stopTokens,
+                    .ends = modelEnds(),
                     .skipSpecial = parameters.skipSpecial,
                     .splitReasoning = parameters.splitReasoning,
+                    .mayReason = what.mayReason,
                     .reasoningBudget = parameters.thinkingBudget,
                     .budgetMessage = what.budgetMessage,
                     .calls = what.calls});

@@ -82,6 +82,8 @@ struct GenerationTask {
   std::vector<int32_t> ends = {};
   /// Null if all of an answer is text.
   const AnswerFormat *format = nullptr;
+  /// Whether the request lets an answer reason.
+  bool mayReason = true;
   /// How its calls of tools are read.
   CallOptions calls = {};
   /// What its reasoning ends with when the budget is used up.
@@ -184,7 +186,8 @@ private:
   Request requestOf(size_t choice);
   /// The token that a choice gets in place of a drawn one.
   std::optional<int32_t> givenToken(size_t choice) const;
-  /// Tokens that end an answer.
+  /// The model's tokens that end an answer, and those of the request.
+  std::vector<int32_t> modelEnds() const;
   std::vector<int32_t> ends() const;
   /// Adds the prompt to what a choice tells, for echo.
   void echo(Choice &state, std::span<const int32_t> prompt) const;

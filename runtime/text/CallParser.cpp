@@ -40,6 +40,18 @@ void CallParser::push(AnswerEventKind textKind, bool isReasoning,
   scan(false, events);
 }
 
+bool CallParser::mayTake(std::string_view next) const {
+  switch (state) {
+  case State::Outside:
+    return !held.empty();
+  case State::Call:
+    return true;
+  case State::After:
+    return spaceBefore(next) == next.size();
+  }
+  return false;
+}
+
 void CallParser::endPart(AnswerEvents &events) {
   scan(true, events);
   if (state == State::Call)

@@ -56,6 +56,9 @@ public:
   /// The answer has ended, within the reasoning or behind it.
   void finish(bool isReasoning, AnswerEvents &events);
 
+  /// Whether `next`, which has come behind all other text, may belong to a call
+  /// that has begun or be white space behind one.
+  bool mayTake(std::string_view next) const;
   /// Number of calls that are whole.
   int64_t calls() const { return whole; }
   /// Whether a call is not whole.

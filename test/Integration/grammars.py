@@ -210,6 +210,10 @@ def thoughts():
     for seed in range(4):
         choice = server.post(CHAT, messages=HI, seed=seed, guided_json=SCHEMAS[2], thinking_token_budget=5, logit_bias={opening: 100})["choices"][0]
         checks.check(choice["message"]["reasoning"] and isinstance(json.loads(choice["message"]["content"]), list), f"{choice}")
+        # A request that is not to think opens no reasoning, whatever the chat template makes of it.
+        for off in ({"enable_thinking": False}, {"reasoning_effort": "none"}, {"chat_template_kwargs": {"enable_thinking": False}}):
+            choice = server.post(CHAT, messages=HI, seed=seed, guided_json=SCHEMAS[2], logit_bias={opening: 100}, **off)["choices"][0]
+            checks.check("reasoning" not in choice["message"] and isinstance(json.loads(choice["message"]["content"]), list), f"{off}: {choice}")
     server.stop()
 
 

@@ -303,9 +303,10 @@ const std::vector<AnswerSection> kRows = {{"<|im_start|>", "<|im_end|>", "\n"}};
 
 class ReasoningTest : public GrammarTest {
 protected:
-  void begin(std::span<const int32_t> prompt = {}) {
+  void begin(std::span<const int32_t> prompt = {}, bool mayReason = true) {
     constraint.reset();
-    parser.emplace(storiesTokenizer(), &format, prompt, AnswerOptions());
+    parser.emplace(storiesTokenizer(), &format, prompt,
+                   AnswerOptions{.mayReason = mayReason});
     grammar = compiler().compile({GrammarKind::Regex, "[ab]+"});
     constraint.emplace(grammar->start(), *parser, &format,
                        std::array{endToken()});
@@ -366,6 +367,32 @@ TEST_F(ReasoningTest, GrammarBeginsWithoutIt) {
   take(a);
   EXPECT_FALSE(may(newline));
   EXPECT_THROW(constraint->accept(c), Error);
+}
+
+// Models open it again and draw up to the end of the answer.
+TEST_F(ReasoningTest, IsNotOpenedAgain) {
+  const auto expectGrammar = [&] {
+    EXPECT_FALSE(may(open) || may(c) || may(close) || may(newline));
+    take(a);
+    EXPECT_FALSE(may(open));
+    EXPECT_TRUE(may(endToken()));
+  };
+  // The prompt has closed it, or the request is not to think.
+  for (const std::vector<int32_t> &prompt :
+       {std::vector{open, close}, {open, newline, close, newline}, {close, a}}) {
+    begin(prompt);
+    expectGrammar();
+  }
+  begin({}, false);
+  expectGrammar();
+  // Where the prompt begins it nevertheless, it is free.
+  begin(std::array{open, newline}, false);
+  EXPECT_TRUE(may(c));
+  take(close);
+  EXPECT_FALSE(may(open));
+  // An earlier turn says nothing of this answer.
+  begin(std::array{open, close, a, endToken(), newline});
+  EXPECT_TRUE(may(open));
 }
 
 TEST_F(ReasoningTest, NeedsMarksThatAreTokens) {
