@@ -256,6 +256,25 @@ def streamed(text):
     return calls, content
 
 
+def message_of(calls, content):
+    """The message that a client makes of a stream."""
+    called = [{"index": i, "id": f"call_{i}", "type": "function", "function": {"name": name, "arguments": arguments}} for i, (name, arguments) in enumerate(calls)]
+    return {"role": "assistant", "content": content or None, **({"tool_calls": called} if called else {})}
+
+
+def goes_back(server, body, message):
+    """What a client got is accepted in its next request, also with what clients add to it and where a call is cut."""
+    parsed = json.loads(json.dumps(message))
+    for call in parsed.get("tool_calls", []):
+        call["function"] |= {"parsed_arguments": {}, "arguments": call["function"]["arguments"][:-1]}
+        call |= {"provider_specific_fields": None, "extra_content": {}}
+    parsed |= {"parsed": None, "provider_specific_fields": {"refusal": None}, "reasoning_details": [], "thinking_blocks": None, "function_call": None}
+    for sent in (message, parsed):
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": "x"} for call in sent.get("tool_calls", [])]
+        status, _, text = server.send("POST", CHAT, {**body, "messages": [*body["messages"], sent, *results], "max_tokens": 1})
+        checks.check(status == 200, f"{json.dumps(sent)} is refused in a history: {text}")
+
+
 def replays():
     """Requests that clients sent, with texts of our own: test/Inputs/requests.jsonl has the client, the body and the answer of each. The server writes what
     the client expects, and promises allow it."""
@@ -276,6 +295,7 @@ def replays():
             choice = {} if body.get("stream") else json.loads(text)["choices"][0]
             calls, content = streamed(text) if body.get("stream") else (calls_of(choice)[0], choice["message"]["content"])
             found = dict(zip(("name", "arguments"), *calls)) if calls else {"content": content}
+            goes_back(server, body, choice.get("message", message_of(calls, content)))
         checks.check(found == expected, f"{sent['client']}: {json.dumps(body)}: {found} is not {expected}")
     server.stop()
 

@@ -112,6 +112,12 @@ def calls(server, kind):
     short = whole(server, tools=[LOOK], max_tokens=40)
     checks.check(short[1] == "length", f"{short}")
     expect(server, *short, tools=[LOOK], max_tokens=40)
+    # An agent may send back what it got, whatever the cut left of it.
+    for tokens in range(1, 80, 3):
+        cut = server.post(CHAT, messages=HI, tools=[LOOK], max_tokens=tokens)["choices"][0]["message"]
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": "broken"} for call in cut.get("tool_calls", [])]
+        status, _, text = server.send("POST", CHAT, {"messages": [*HI, cut, *results], "tools": [LOOK], "max_tokens": 1})
+        checks.check(status == 200, f"{cut}: {status} {text}")
     # A stop string counts in the text alone: neither in marks and arguments of calls nor in line breaks beside them.
     expect(server, got, "tool_calls", tools=[LOOK], stop=["b", "\n", "call", "count"])
     expect(server, message("I "), "stop", tools=[LOOK], stop="look")

@@ -338,6 +338,13 @@ TEST(ParametersTest, ReadsMessages) {
   EXPECT_EQ(message(R"({"role": "assistant", "tool_calls": [],
                         "function_call": null, "refusal": null})")["content"],
             "");
+  // What clients add to the messages that they got.
+  EXPECT_EQ(message(R"({"role": "assistant", "content": "x", "parsed": {},
+                        "annotations": [], "provider_specific_fields": {},
+                        "reasoning_details": [], "thinking_blocks": [],
+                        "cache_control": {}, "extra_content": {}})")
+                .dump(),
+            R"({"role":"assistant","content":"x"})");
   EXPECT_EQ(message(R"({"role": "developer", "content": "x"})")["role"],
             "system");
   EXPECT_EQ(error(R"({"role": "user"})"),
