@@ -97,7 +97,7 @@ TEST(AnswerParser, DoesNotDependOnTokens) {
       "</tool_call>\n, </think> <tool_cal b\xff<sto<stop>c";
   const std::string expected =
       "R:Why \u00e9\U0001F600?\n<tool_call>|T: A |b:f|a:{\"x\": [1]}|e:|b:g|"
-      "a:{}|e:|T:, </think> <tool_cal b\uFFFD<sto|S:<stop>|E:";
+      "a:{}|e:|T:\n, </think> <tool_cal b\uFFFD<sto|S:<stop>|E:";
   const auto piece = [&](size_t begin, size_t end) {
     const std::string part = text.substr(begin, end - begin);
     return isValidUtf8(part) ? idsOf(part) : bytesAsIds(part);
