@@ -4,6 +4,8 @@
 
 #include "qwen/Support/Error.h"
 
+#include <nlohmann/json.hpp>
+
 using namespace qwen;
 using nlohmann::ordered_json;
 

@@ -224,8 +224,13 @@ Option Command::addTexts(const std::string &names, std::vector<std::string> &to,
 
 Option Command::addTexts(const std::string &names, const TextsFn &set,
                          const std::string &help) const {
-  return Option(
-      handle->add_option_function<std::vector<std::string>>(names, set, help));
+  const auto take = [set](const CLI::results_t &values) {
+    set(values);
+    return true;
+  };
+  return Option(handle->add_option(names, take, help)
+                    ->type_name("TEXT")
+                    ->expected(CLI::detail::expected_max_vector_size));
 }
 
 template <typename Target, typename T>

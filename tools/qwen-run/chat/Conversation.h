@@ -6,6 +6,8 @@
 #include "artifact/Manifest.h"
 #include "model/ChatFormat.h"
 
+#include <nlohmann/json.hpp>
+
 #include <functional>
 #include <optional>
 #include <string>
