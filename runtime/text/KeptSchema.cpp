@@ -328,6 +328,7 @@ private:
 
   J root;
   std::map<const void *, std::optional<Cost>> known;
+  int64_t depth = 0;
 };
 } // namespace
 
@@ -419,6 +420,10 @@ Cost Sizer::sizeOf(J schema) {
   const auto [place, isNew] = known.emplace(&schema, std::nullopt);
   if (!isNew)
     return place->second.value_or(Cost());
+  if (++depth > SchemaLimits::kDepth)
+    refuseKeyword("$ref", "leads through more than " +
+                              std::to_string(SchemaLimits::kDepth) +
+                              " schemas in a row");
   Cost cost = ownOf(schema);
   const auto add = [&](const Cost &other) { cost = both(cost, other); };
   if (schema.contains("allOf") && schema["allOf"].is_array())
@@ -452,6 +457,7 @@ Cost Sizer::sizeOf(J schema) {
     }
   require(cost);
   known[&schema] = cost;
+  --depth;
   return cost;
 }
 

@@ -25,6 +25,9 @@ struct SchemaLimits {
   /// Maximum number of parts of the schema after alternatives and references
   /// are combined. One takes about 4 us and 300 bytes.
   static constexpr int64_t kParts = 250000;
+  /// Maximum number of schemas in each other, through references as well. The
+  /// walk takes about 1 KiB of the stack for each.
+  static constexpr int64_t kDepth = 500;
 };
 
 /// The same schema for llguidance: without keywords that forbid nothing, such

@@ -311,4 +311,15 @@ TEST_F(CallGrammarTest, BoundsHostileSchemas) {
              R"("}, {"type": "null"}]}, )";
   chain += R"("d1000": {"type": "string"}}})";
   EXPECT_NE(errorOf("xml", chain).find("anyOf"), std::string::npos);
+  // References in a row, and through properties.
+  for (const char *of :
+       {R"({"$ref": "#/$defs/d)", R"({"items": {"$ref": "#/$defs/d)"}) {
+    const std::string end = of[2] == 'i' ? "}}" : "}";
+    chain = R"({"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {)";
+    for (int i = 0; i < 1000; ++i)
+      chain += "\"d" + std::to_string(i) + "\": " + of + std::to_string(i + 1) +
+               "\"" + end + ", ";
+    chain += R"("d1000": {}}})";
+    EXPECT_NE(errorOf("hermes", chain).find("$ref"), std::string::npos);
+  }
 }
