@@ -71,8 +71,8 @@ TEST_F(TokenizerFilesTest, AddedTokensHonourTheirFlags) {
   EXPECT_EQ(encode("ae\u0301u"), (std::vector<int32_t>{'a', 262}));
 }
 
-// As in Hugging Face tokenizers, it is found as NFC makes it, and decoded as it
-// is.
+// Such a token is found as NFC makes it, as in Hugging Face tokenizers, and
+// decoded as it is.
 TEST_F(TokenizerFilesTest, FindsAddedTokensThatAreNotNormalized) {
   writePair();
   write("tokenizer_config.json", R"({"added_tokens_decoder": {
