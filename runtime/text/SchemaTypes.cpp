@@ -3,9 +3,12 @@
 #include "text/SchemaTypes.h"
 
 #include "text/JsonScanner.h"
+#include "text/PythonLiteral.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <optional>
 #include <unordered_set>
 
 using namespace qwen;
@@ -73,15 +76,28 @@ const ordered_json *qwen::resolve(J root, J reference) {
   }
 }
 
-/// Walks through the parts of a schema, each of them once, as references may
-/// make a cycle. Their number is bounded, as a chain of references may be long.
-static SchemaTypes typesOf(J root, J schema,
-                           std::unordered_set<const void *> &parts) {
+namespace {
+/// What the parts of a schema say.
+struct Parts {
+  /// Each counts once, as references may make a cycle. Their number is bounded,
+  /// as a chain of references may be long.
+  std::unordered_set<const void *> seen = {};
+  /// The values that "enum" and "const" name.
+  std::vector<const ordered_json *> values = {};
+};
+} // namespace
+
+/// Walks through the parts of a schema.
+static SchemaTypes typesOf(J root, J schema, Parts &parts) {
   constexpr size_t kMostParts = 1000;
-  if (!schema.is_object() || parts.size() == kMostParts ||
-      !parts.insert(&schema).second)
+  if (!schema.is_object() || parts.seen.size() == kMostParts ||
+      !parts.seen.insert(&schema).second)
     return 0;
   SchemaTypes types = 0;
+  const auto addValue = [&](J value) {
+    parts.values.push_back(&value);
+    return typeOfValue(value);
+  };
   for (const auto &[key, value] : schema.items()) {
     if (key == "type" && value.is_array())
       for (J name : value)
@@ -90,9 +106,9 @@ static SchemaTypes typesOf(J root, J schema,
       types |= typeOfName(value);
     else if (key == "enum" && value.is_array())
       for (J each : value)
-        types |= typeOfValue(each);
+        types |= addValue(each);
     else if (key == "const")
-      types |= typeOfValue(value);
+      types |= addValue(value);
     else if (key == "nullable" && value == true)
       types |= kNullType;
     else if ((key == "anyOf" || key == "oneOf" || key == "allOf") &&
@@ -107,8 +123,55 @@ static SchemaTypes typesOf(J root, J schema,
 }
 
 SchemaTypes qwen::schemaTypes(J root, J schema) {
-  std::unordered_set<const void *> parts;
+  Parts parts;
   return typesOf(root, schema, parts);
+}
+
+namespace {
+/// A keyword that is about values of a type.
+struct AboutType {
+  std::string_view keyword;
+  SchemaTypes types;
+};
+} // namespace
+
+static constexpr SchemaTypes kNumbers = kIntegerType | kNumberType;
+static constexpr AboutType kAboutTypes[] = {
+    {"properties", kObjectType},
+    {"required", kObjectType},
+    {"additionalProperties", kObjectType},
+    {"patternProperties", kObjectType},
+    {"propertyNames", kObjectType},
+    {"minProperties", kObjectType},
+    {"maxProperties", kObjectType},
+    {"items", kArrayType},
+    {"prefixItems", kArrayType},
+    {"minItems", kArrayType},
+    {"maxItems", kArrayType},
+    {"uniqueItems", kArrayType},
+    {"contains", kArrayType},
+    {"pattern", kStringType},
+    {"format", kStringType},
+    {"minLength", kStringType},
+    {"maxLength", kStringType},
+    {"minimum", kNumbers},
+    {"maximum", kNumbers},
+    {"exclusiveMinimum", kNumbers},
+    {"exclusiveMaximum", kNumbers},
+    {"multipleOf", kNumbers},
+};
+
+/// The types of a schema that names none.
+static SchemaTypes impliedTypes(J schema) {
+  SchemaTypes types = 0;
+  if (schema.is_object())
+    for (const AboutType &each : kAboutTypes)
+      types |= schema.contains(each.keyword) ? each.types : 0;
+  const bool saysNothing =
+      schema == true || (schema.is_object() && !schema.contains("$ref"));
+  return types || !saysNothing
+             ? types
+             : SchemaTypes{kStringType | kArrayType | kObjectType};
 }
 
 bool qwen::hasProperty(J schema, const std::string &key) {
@@ -118,9 +181,20 @@ bool qwen::hasProperty(J schema, const std::string &key) {
 
 SchemaTypes qwen::propertyTypes(J schema, const std::string &key) {
   SchemaTypes types = 0;
-  if (hasProperty(schema, key))
-    types = schemaTypes(schema, schema["properties"][key]);
+  if (hasProperty(schema, key)) {
+    J property = schema["properties"][key];
+    types = schemaTypes(schema, property);
+    types = types ? types : impliedTypes(property);
+  }
   return (types & ~kNullType) ? types : types | kStringType;
+}
+
+std::vector<const ordered_json *> qwen::propertyValues(J schema,
+                                                       const std::string &key) {
+  Parts parts;
+  if (hasProperty(schema, key))
+    typesOf(schema, schema["properties"][key], parts);
+  return std::move(parts.values);
 }
 
 std::string qwen::jsonEscaped(std::string_view text) {
@@ -129,24 +203,86 @@ std::string qwen::jsonEscaped(std::string_view text) {
   return json.substr(1, json.size() - 2);
 }
 
-std::string qwen::typedValue(std::string_view text, SchemaTypes types) {
-  std::string_view value = text;
-  const size_t first = value.find_first_not_of(" \t\r\n");
-  value =
-      first == std::string_view::npos
-          ? std::string_view()
-          : value.substr(first, value.find_last_not_of(" \t\r\n") + 1 - first);
-  if ((types & kNullType) && (value == "null" || value == "None"))
+/// The text without white space around it.
+static std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos)
+    return {};
+  return text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
+}
+
+/// The JSON of a text that is null or a boolean.
+static std::optional<std::string> wordOf(std::string_view text,
+                                         SchemaTypes types) {
+  // Only Python's own words may be a string's.
+  constexpr size_t kLongest = 5;
+  std::string word(text.substr(0, kLongest + 1));
+  if (!(types & kStringType))
+    for (char &letter : word)
+      letter =
+          static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  if ((types & kNullType) && (word == "null" || word == "None" ||
+                              (word == "none" && !(types & kStringType))))
     return "null";
-  if ((types & kBooleanType) && (value == "True" || value == "False"))
-    return value == "True" ? "true" : "false";
+  if ((types & kBooleanType) &&
+      (word == "True" || word == "true" || word == "False" || word == "false"))
+    return word.back() == 'e' && word.size() == 4 ? "true" : "false";
+  return std::nullopt;
+}
+
+/// The JSON of a text that is one JSON value.
+static std::optional<std::string> scanned(std::string_view text) {
   JsonScanner scanner;
   std::string json;
-  const size_t size = scanner.push(value, json);
+  const size_t size = scanner.push(text, json);
   scanner.finish(json);
-  if (size == value.size() && scanner.isDone() &&
-      (typeOfValue(ordered_json::parse(json, nullptr, false)) & types &
-       ~kStringType))
+  if (size != text.size() || !scanner.isDone())
+    return std::nullopt;
+  return json;
+}
+
+/// The JSON of a text without white space around it that stands for a value of
+/// one of `types` other than a string.
+static std::optional<std::string>
+jsonOf(std::string_view text, SchemaTypes types, bool isInner = false) {
+  if (const std::optional<std::string> word = wordOf(text, types))
+    return word;
+  const auto isGood = [&](J value) {
+    return (typeOfValue(value) & types & ~kStringType) != 0;
+  };
+  std::optional<std::string> json = scanned(text);
+  const auto value = json ? ordered_json::parse(*json, nullptr, false)
+                          : ordered_json(ordered_json::value_t::discarded);
+  if (isGood(value))
     return json;
-  return '"' + jsonEscaped(text) + '"';
+  if (types & kStringType)
+    return std::nullopt;
+  if (value.is_string() && !isInner)
+    return jsonOf(trimmed(value.get_ref<const std::string &>()), types, true);
+  if (!(types & (kArrayType | kObjectType)))
+    return std::nullopt;
+  const std::optional<std::string> python = jsonOfPython(text);
+  json = python ? scanned(*python) : std::nullopt;
+  if (json && isGood(ordered_json::parse(*json, nullptr, false)))
+    return json;
+  return std::nullopt;
+}
+
+std::string qwen::typedValue(std::string_view text, SchemaTypes types,
+                             std::span<const ordered_json *const> values) {
+  const std::optional<std::string> json = jsonOf(trimmed(text), types);
+  const auto isNamed = [&](const ordered_json &value) {
+    return std::ranges::any_of(
+        values, [&](const ordered_json *each) { return *each == value; });
+  };
+  const auto quoted = [](std::string_view string) {
+    return '"' + jsonEscaped(string) + '"';
+  };
+  if (json && (values.empty() || isNamed(ordered_json::parse(*json))))
+    return *json;
+  for (const std::string_view string : {text, trimmed(text)})
+    if (isNamed(ordered_json(string)))
+      return quoted(string);
+  return json ? *json : quoted(text);
 }

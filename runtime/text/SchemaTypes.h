@@ -6,8 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace qwen {
 
@@ -25,7 +27,9 @@ enum SchemaType : SchemaTypes {
 
 /// The types that the property `key` of the object schema `schema` may have:
 /// those of "type", "enum", "const", "anyOf", "oneOf", "allOf", and "$ref"
-/// within the schema. A string if it says nothing.
+/// within the schema; else those that other keywords are about. A string if
+/// there is no such property, also an array or an object if its schema says
+/// nothing.
 SchemaTypes propertyTypes(const nlohmann::ordered_json &schema,
                           const std::string &key);
 
@@ -41,10 +45,19 @@ SchemaTypes schemaTypes(const nlohmann::ordered_json &root,
 const nlohmann::ordered_json *resolve(const nlohmann::ordered_json &root,
                                       const nlohmann::ordered_json &reference);
 
+/// The values that "enum" and "const" of its schema name; they live as long as
+/// `schema`.
+std::vector<const nlohmann::ordered_json *>
+propertyValues(const nlohmann::ordered_json &schema, const std::string &key);
+
 /// The JSON of a value that is written as plain text: JSON of one of `types`,
-/// else a string. "null" is null, and "True" and "False" are booleans, where
-/// these are allowed.
-std::string typedValue(std::string_view text, SchemaTypes types);
+/// else a string; one of `values`, if the text may stand for it. Python's words
+/// for null and booleans count. Where no string is allowed, so do words in
+/// other letters, Python's arrays and objects, and strings of JSON with the
+/// value.
+std::string
+typedValue(std::string_view text, SchemaTypes types,
+           std::span<const nlohmann::ordered_json *const> values = {});
 
 /// The inside of a JSON string.
 std::string jsonEscaped(std::string_view text);

@@ -11,30 +11,18 @@
 //===----------------------------------------------------------------------===//
 
 #include "text/CallFormat.h"
-#include "text/LarkText.h"
 #include "text/SchemaTypes.h"
-
-#include "qwen/Support/Error.h"
+#include "text/XmlTags.h"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <utility>
+#include <vector>
 
 using namespace qwen;
+using namespace qwen::xml;
 using nlohmann::ordered_json;
 
-using J = const ordered_json &;
-
 using Begin = CallReader::Begin;
-
-static constexpr std::string_view kFunction = "<function=",
-                                  kFunctionEnd = "</function>",
-                                  kParameter = "<parameter=",
-                                  kParameterEnd = "</parameter>";
-/// What a name of a function ends at, and its maximum number of bytes.
-static constexpr std::string_view kNameEnds = "> \t\r\n<\"";
-static constexpr size_t kMostName = 256;
 
 /// What follows `text`: one of `words` behind white space. Yes also if nothing
 /// follows in the answer.
@@ -65,16 +53,31 @@ private:
   size_t readTag(std::string_view text, bool isLast, std::string &arguments);
   /// A part of a value, or its end.
   size_t readValue(std::string_view text, bool isLast, std::string &arguments);
+  /// Whether the value ends before the tag at `at` or may do so. `next` becomes
+  /// the place from which on the search goes on if it does not.
+  Begin endsAt(std::string_view text, size_t at, bool isLast, size_t &next);
+  /// Whether a tag of a parameter begins `text`: one that the tool has, if its
+  /// schema names any.
+  Begin beginsParameter(std::string_view text) const;
+  /// Whether the function or the call ends, or a parameter follows.
+  Begin followsParameter(std::string_view text, bool isLast) const;
   void beginValue(const std::string &key, std::string &arguments);
   void addToValue(std::string_view text, std::string &arguments);
   void endValue(std::string &arguments);
   void endCall(std::string &arguments);
 
   bool hasParameters = false;
+  /// The tool that is called, or null, and the parameters that have begun.
+  const Tool *tool = nullptr;
+  std::vector<std::string> given;
   bool isInValue = false;
   /// Whether the value has begun behind the newline of its tag.
   bool hasValueBegun = false;
+  /// Whether no part of it has been read, and the tag of the next parameter may
+  /// begin its first line.
+  bool isValueEmpty = true;
   SchemaTypes types = 0;
+  std::vector<const ordered_json *> values;
   /// A value whose type is not known before its end.
   std::string value;
 };
@@ -98,17 +101,23 @@ Begin XmlReader::begin(std::string_view text, bool isBare, size_t &size) {
 void XmlReader::beginValue(const std::string &key, std::string &arguments) {
   arguments += std::exchange(hasParameters, true) ? ", \"" : "{\"";
   arguments += jsonEscaped(key) + "\": ";
-  const Tool *const tool = findTool(tools, toolName);
+  tool = findTool(tools, toolName);
   types =
       tool ? propertyTypes(tool->parameters, key) : SchemaTypes{kStringType};
+  values.clear();
+  if (tool)
+    values = propertyValues(tool->parameters, key);
+  given.push_back(key);
   if (types == kStringType)
     arguments += '"';
   isInValue = true;
   hasValueBegun = false;
+  isValueEmpty = true;
   value.clear();
 }
 
 void XmlReader::addToValue(std::string_view text, std::string &arguments) {
+  isValueEmpty &= text.empty();
   if (types == kStringType)
     arguments += jsonEscaped(text);
   else
@@ -123,7 +132,7 @@ void XmlReader::addToValue(std::string_view text, std::string &arguments) {
 }
 
 void XmlReader::endValue(std::string &arguments) {
-  arguments += types == kStringType ? "\"" : typedValue(value, types);
+  arguments += types == kStringType ? "\"" : typedValue(value, types, values);
   isInValue = false;
 }
 
@@ -159,6 +168,90 @@ size_t XmlReader::readTag(std::string_view text, bool isLast,
   return 0;
 }
 
+Begin XmlReader::beginsParameter(std::string_view text) const {
+  if (const Begin begun = beginsWith(text, kParameter); begun != Begin::Yes)
+    return begun;
+  const std::string_view rest = text.substr(kParameter.size());
+  const size_t end = rest.find('>');
+  const std::string_view name = rest.substr(0, end);
+  if (!tool || !tool->parameters.is_object())
+    return end == std::string_view::npos ? Begin::Maybe : Begin::Yes;
+  const auto properties = tool->parameters.find("properties");
+  if (properties == tool->parameters.end() || !properties->is_object() ||
+      properties->empty())
+    return end == std::string_view::npos ? Begin::Maybe : Begin::Yes;
+  Begin found = Begin::No;
+  for (const auto &[key, schema] : properties->items())
+    if (end == std::string_view::npos ? key.starts_with(name) : key == name)
+      found = end == std::string_view::npos ? Begin::Maybe : Begin::Yes;
+  return found;
+}
+
+Begin XmlReader::followsParameter(std::string_view text, bool isLast) const {
+  constexpr std::string_view ends[] = {kFunctionEnd, kCallClose};
+  const Begin found = std::max(follows(text, isLast, ends),
+                               beginsParameter(text.substr(spaceBefore(text))));
+  return found == Begin::Maybe && isLast ? Begin::No : found;
+}
+
+/// Where a function that stands in a value ends, if `text` begins with it: at a
+/// tag that ends the value behind it. A text that only quotes the tag has none.
+static Begin findNested(std::string_view text, bool isLast, size_t &end) {
+  constexpr size_t kMostNested = kMostHeld / 2;
+  const std::string_view all = text.substr(0, kMostNested);
+  int64_t depth = 0;
+  for (size_t at = 0; (at = all.find('<', at)) != std::string_view::npos;
+       ++at) {
+    const std::string_view rest = all.substr(at);
+    depth += rest.starts_with(kFunction) ? 1 : 0;
+    depth -= rest.starts_with(kFunctionEnd) ? 1 : 0;
+    if (depth < 0)
+      return Begin::No;
+    if (depth == 0 && rest.starts_with(kParameterEnd)) {
+      end = at;
+      return Begin::Yes;
+    }
+  }
+  return isLast || all.size() == kMostNested ? Begin::No : Begin::Maybe;
+}
+
+Begin XmlReader::endsAt(std::string_view text, size_t at, bool isLast,
+                        size_t &next) {
+  constexpr std::string_view afterFunction[] = {kCallClose};
+  constexpr std::string_view starts[] = {kParameterEnd, kFunctionEnd, kFunction,
+                                         kParameter};
+  const std::string_view rest = text.substr(at);
+  if (rest.starts_with(kParameterEnd))
+    return followsParameter(rest.substr(kParameterEnd.size()), isLast);
+  if (rest.starts_with(kFunctionEnd))
+    return follows(rest.substr(kFunctionEnd.size()), isLast, afterFunction);
+  if (rest.starts_with(kFunction)) {
+    size_t end = 0;
+    const Begin nested = findNested(rest, isLast, end);
+    next = nested == Begin::Yes ? at + end : next;
+    return nested == Begin::Yes ? Begin::No : nested;
+  }
+  if (rest.starts_with(kParameter)) {
+    // The tag that ends the value is missing.
+    const bool isLine = at > 0 ? text[at - 1] == '\n' : isValueEmpty;
+    const std::string_view name =
+        rest.substr(kParameter.size(), rest.find('>') - kParameter.size());
+    if (!isLine || !tool || std::ranges::count(given, name))
+      return Begin::No;
+    const Begin begins = beginsParameter(rest);
+    if (begins == Begin::Yes)
+      return hasProperty(tool->parameters, std::string(name)) ? begins
+                                                              : Begin::No;
+    return begins == Begin::Maybe && isLast ? Begin::No : begins;
+  }
+  if (isLast)
+    return Begin::No;
+  Begin found = Begin::No;
+  for (const std::string_view start : starts)
+    found = std::max(found, beginsWith(rest, start));
+  return std::min(found, Begin::Maybe);
+}
+
 size_t XmlReader::readValue(std::string_view text, bool isLast,
                             std::string &arguments) {
   if (!hasValueBegun && !text.empty()) {
@@ -167,38 +260,26 @@ size_t XmlReader::readValue(std::string_view text, bool isLast,
       return 1;
   }
   // The first tag that ends the value, or that may.
-  constexpr std::string_view afterParameter[] = {kParameter, kFunctionEnd,
-                                                 kCallClose};
-  constexpr std::string_view afterFunction[] = {kCallClose};
-  size_t from = 0;
-  while (true) {
-    const size_t tag = text.find("</", from);
-    const std::string_view rest = text.substr(std::min(tag, text.size()));
-    const bool isEnd = rest.starts_with(kParameterEnd);
-    Begin ends = Begin::No;
-    if (isEnd)
-      ends = follows(rest.substr(kParameterEnd.size()), isLast, afterParameter);
-    else if (rest.starts_with(kFunctionEnd))
-      ends = follows(rest.substr(kFunctionEnd.size()), isLast, afterFunction);
-    else if (!rest.empty() && !isLast)
-      ends = std::min(Begin::Maybe, std::max(beginsWith(rest, kParameterEnd),
-                                             beginsWith(rest, kFunctionEnd)));
-    if (ends == Begin::No && tag != std::string_view::npos) {
-      from = tag + 1;
-      continue;
-    }
-    size_t size = text.size() - rest.size();
-    if (tag == std::string_view::npos && !isLast && text.ends_with('<'))
-      --size;
-    // The newline before a tag belongs to it.
-    const bool hasNewline =
-        size > 0 && text[size - 1] == '\n' && (!isLast || ends == Begin::Yes);
-    addToValue(text.substr(0, size - (hasNewline ? 1 : 0)), arguments);
-    if (ends != Begin::Yes)
-      return size - (hasNewline ? 1 : 0);
-    endValue(arguments);
-    return size + (isEnd ? kParameterEnd.size() : 0);
+  size_t tag = text.find('<');
+  Begin ends = Begin::No;
+  while (tag != std::string_view::npos) {
+    size_t next = tag + 1;
+    ends = endsAt(text, tag, isLast, next);
+    if (ends != Begin::No)
+      break;
+    tag = text.find('<', next);
   }
+  const size_t size = std::min(tag, text.size());
+  // The newline before a tag belongs to it.
+  const bool hasNewline =
+      size > 0 && text[size - 1] == '\n' && (!isLast || ends == Begin::Yes);
+  addToValue(text.substr(0, size - (hasNewline ? 1 : 0)), arguments);
+  if (ends != Begin::Yes)
+    return size - (hasNewline ? 1 : 0);
+  endValue(arguments);
+  return size + (text.substr(size).starts_with(kParameterEnd)
+                     ? kParameterEnd.size()
+                     : 0);
 }
 
 size_t XmlReader::read(std::string_view text, bool isLast,
@@ -218,290 +299,4 @@ size_t XmlReader::read(std::string_view text, bool isLast,
 
 std::unique_ptr<CallReader> qwen::makeXmlReader(const Tools &tools) {
   return std::make_unique<XmlReader>(tools);
-}
-
-//===----------------------------------------------------------------------===//
-// Grammars
-//===----------------------------------------------------------------------===//
-
-/// Keywords that forbid no value.
-static bool isNote(std::string_view key) {
-  constexpr std::string_view kNotes[] = {
-      "title",      "description", "default",   "examples",
-      "$comment",   "readOnly",    "writeOnly", "$schema",
-      "deprecated", "$defs",       "$id",       "definitions"};
-  return std::ranges::count(kNotes, key);
-}
-
-[[noreturn]] static void refuse(const std::string &keyword,
-                                const std::string &of) {
-  throw Error("the format xml cannot keep " + keyword + " of " + of);
-}
-
-/// Refuses keywords of a schema besides notes and `kept`.
-static void requireKeywords(J schema,
-                            std::initializer_list<std::string_view> kept,
-                            const std::string &of) {
-  for (const auto &[key, value] : schema.items())
-    if (!isNote(key) && !std::ranges::count(kept, key))
-      refuse(key, of);
-}
-
-/// A schema, or the one that it is another name for.
-static const ordered_json &followed(J root, J schema) {
-  constexpr int kMostReferences = 16;
-  const ordered_json *found = &schema;
-  for (int i = 0; i < kMostReferences; ++i) {
-    const ordered_json *next = nullptr;
-    for (const auto &[key, value] : found->items()) {
-      if (isNote(key))
-        continue;
-      if (next)
-        return *found;
-      if (key == "$ref")
-        next = resolve(root, value);
-      else if (key == "allOf" && value.is_array() && value.size() == 1)
-        next = &value[0];
-      if (!next)
-        return *found;
-    }
-    if (!next || !next->is_object())
-      return *found;
-    found = next;
-  }
-  return *found;
-}
-
-/// Refuses references that mean something else in a schema of its own.
-static void requireReferences(J part, const std::string &of) {
-  if (part.is_object() && part.contains("$ref") && part["$ref"].is_string()) {
-    const auto &text = part["$ref"].get_ref<const std::string &>();
-    if (!text.starts_with("#/$defs/") && !text.starts_with("#/definitions/"))
-      refuse("$ref " + text, of);
-  }
-  if (part.is_structured())
-    for (J each : part)
-      requireReferences(each, of);
-}
-
-namespace {
-/// Writes the rules of a call.
-class XmlRules {
-public:
-  XmlRules(const Tool &calledTool, const std::string &firstRule)
-      : tool(calledTool), rule(firstRule) {}
-
-  std::string write(bool isLoose);
-
-private:
-  static constexpr int kMostDepth = 16;
-  static constexpr size_t kMostBytes = size_t{1} << 20;
-  /// A property, and the types that the reader gives it.
-  struct Value {
-    const std::string &key;
-    J schema;
-    SchemaTypes types;
-  };
-
-  void requireSchema() const;
-  /// Refuses a schema that says more than which types its values have.
-  void requirePlain(J schema, const std::string &of, int depth) const;
-  /// A value of a part of the property's schema, and the tag behind it.
-  std::string valueOf(const Value &value, J schema, int depth);
-  /// A string that is written as it is.
-  std::string rawText(J schema, const std::string &of);
-  /// One of these values.
-  std::string oneOf(J values, const Value &of) const;
-  std::string document(J schema, const std::string &of);
-  /// The name of a new terminal.
-  std::string terminal(const std::string &text);
-
-  const Tool &tool;
-  const std::string rule;
-  std::string texts;
-  size_t terminals = 0;
-  /// Number of bytes of documents' schemas; each has all definitions.
-  size_t size = 0;
-};
-} // namespace
-
-static constexpr std::string_view kValueEnd = "\n</parameter>\n";
-/// A text that does not end its value. `length` is empty, or "{a,b}".
-static std::string plainText(const std::string &length) {
-  const std::string text =
-      larkTextWithout(std::array{kParameterEnd, kCallClose}, true);
-  return length.empty() ? text : "(/(?s:." + length + ")/ & " + text + ")";
-}
-
-std::string XmlRules::terminal(const std::string &text) {
-  std::string name = rule;
-  for (char &letter : name)
-    letter =
-        static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
-  name += "-" + std::to_string(terminals++);
-  texts += name + ": " + text + " " + larkString(kValueEnd) + "\n";
-  return name;
-}
-
-std::string XmlRules::document(J schema, const std::string &of) {
-  ordered_json whole = schema;
-  const std::string text = schema.dump();
-  if (text.find("\"$ref\"") != std::string::npos)
-    for (const char *key : {"$defs", "definitions"})
-      if (tool.parameters.contains(key))
-        whole[key] = tool.parameters[key];
-  requireReferences(whole, of);
-  std::string written = larkDocument(whole) + " " + larkString(kValueEnd);
-  size += written.size();
-  if (size > kMostBytes)
-    throw Error("the schemas of parameters have more than " +
-                std::to_string(kMostBytes) + " bytes");
-  return written;
-}
-
-std::string XmlRules::oneOf(J values, const Value &of) const {
-  std::string all;
-  for (J value : values) {
-    const std::string text =
-        value.is_string() ? value.get<std::string>() : value.dump();
-    // What the reader takes for another value is left out.
-    const std::string read = of.types == kStringType
-                                 ? '"' + jsonEscaped(text) + '"'
-                                 : typedValue(text, of.types);
-    if (ordered_json::parse(read) == value &&
-        text.find("</") == std::string::npos)
-      all += (all.empty() ? "(" : " | ") +
-             larkString(text + std::string(kValueEnd));
-  }
-  if (all.empty())
-    refuse("enum", "the parameter " + of.key);
-  return all + ")";
-}
-
-std::string XmlRules::rawText(J schema, const std::string &of) {
-  const auto length = [&](const char *name, const std::string &other) {
-    J value = schema.value(name, ordered_json());
-    if (!value.is_null() && !value.is_number_unsigned())
-      refuse(name, of);
-    return value.is_null() ? other : value.dump();
-  };
-  requireKeywords(schema, {"type", "minLength", "maxLength"}, of);
-  const std::string least = length("minLength", "0"),
-                    most = length("maxLength", "");
-  const bool isFree = least == "0" && most.empty();
-  return terminal(plainText(isFree ? "" : "{" + least + "," + most + "}"));
-}
-
-void XmlRules::requirePlain(J schema, const std::string &of, int depth) const {
-  J found = schema.is_object() ? followed(tool.parameters, schema) : schema;
-  if (!found.is_object() || depth > kMostDepth)
-    refuse("anyOf", of);
-  requireKeywords(found, {"type", "anyOf"}, of);
-  if (found.contains("anyOf"))
-    for (J part : found["anyOf"])
-      requirePlain(part, of, depth + 1);
-}
-
-std::string XmlRules::valueOf(const Value &value, J schema, int depth) {
-  const std::string of = "the parameter " + value.key;
-  J found = schema.is_object() ? followed(tool.parameters, schema) : schema;
-  if (found == true)
-    return valueOf(value, ordered_json::object(), depth);
-  if (!found.is_object() || depth > kMostDepth)
-    refuse(found.is_object() ? "anyOf" : found.dump(), of);
-  if (found.value("type", ordered_json()) == "null") {
-    requireKeywords(found, {"type"}, of);
-    return oneOf(ordered_json::array({nullptr}), value);
-  }
-  const SchemaTypes types = schemaTypes(tool.parameters, found);
-  if (types && !(types & kStringType))
-    return document(schema, of);
-  if (found.contains("const") || found.contains("enum")) {
-    requireKeywords(found, {"type", "enum", "const"}, of);
-    const SchemaTypes most = found.contains("type")
-                                 ? schemaTypes({}, {{"type", found["type"]}})
-                                 : SchemaTypes{UINT8_MAX};
-    ordered_json values = ordered_json::array();
-    for (J each : found.contains("const")
-                      ? ordered_json::array({found["const"]})
-                      : found["enum"])
-      if (schemaTypes({}, {{"const", each}}) & most)
-        values.push_back(each);
-    return oneOf(values, value);
-  }
-  if (found.contains("anyOf")) {
-    requireKeywords(found, {"type", "anyOf"}, of);
-    std::string all;
-    for (J part : found["anyOf"])
-      all += (all.empty() ? "(" : " | ") + valueOf(value, part, depth + 1);
-    return all + ")";
-  }
-  // In a text that may stand for another type, the reader finds any value of
-  // that type.
-  if (value.types & ~(kStringType | kNullType))
-    requirePlain(value.schema, of, 0);
-  return rawText(found, of);
-}
-
-void XmlRules::requireSchema() const {
-  const std::string of = "the parameters";
-  J schema = tool.parameters;
-  requireKeywords(
-      schema, {"type", "properties", "required", "additionalProperties"}, of);
-  J properties = schema.value("properties", ordered_json::object());
-  J required = schema.value("required", ordered_json::array());
-  requireObjects(schema);
-  if (!properties.is_object())
-    refuse("properties", of);
-  for (const auto &[key, value] : properties.items())
-    if (key.find('>') != std::string::npos)
-      refuse("the name " + key, of);
-  for (J key : required)
-    if (!key.is_string() || !properties.contains(key.get<std::string>()))
-      refuse("required " + key.dump(), of);
-}
-
-std::string XmlRules::write(bool isLoose) {
-  if (tool.name.find_first_of(kNameEnds) != std::string::npos ||
-      tool.name.size() > kMostName)
-    refuse("a name with spaces or brackets, or of more than " +
-               std::to_string(kMostName) + " bytes,",
-           "a tool");
-  std::string call =
-      rule + ": " + larkString(std::string(kFunction) + tool.name + ">\n");
-  const auto tagOf = [](const std::string &key) {
-    return std::string(kParameter) + key + ">\n";
-  };
-  J properties = tool.parameters.value("properties", ordered_json::object());
-  if (isLoose) {
-    // Any parameters, whose values the reader makes JSON of.
-    std::string names;
-    if (properties.is_object())
-      for (const auto &[key, value] : properties.items())
-        if (key.find('>') == std::string::npos)
-          names += (names.empty() ? "" : " | ") + larkString(tagOf(key));
-    if (names.empty())
-      names = larkString(kParameter) + " /[^<>\\s\"]+/ " + larkString(">\n");
-    call += " " + rule + "-any*";
-    texts += rule + "-any: (" + names + ") " + terminal(plainText("")) + "\n";
-  } else {
-    requireSchema();
-    J required = tool.parameters.value("required", ordered_json::array());
-    size_t count = 0;
-    for (const auto &[key, value] : properties.items()) {
-      const std::string name = rule + "-" + std::to_string(count++);
-      call += " " + name +
-              (std::ranges::count(required, ordered_json(key)) ? "" : "?");
-      const SchemaTypes types = propertyTypes(tool.parameters, key);
-      const std::string text = valueOf({key, value, types}, value, 0);
-      texts += name;
-      texts += ": " + larkString(tagOf(key)) + " " + text + "\n";
-    }
-  }
-  return call + " " + larkString(kFunctionEnd) + "\n" + texts;
-}
-
-std::string qwen::writeXmlRules(const Tool &tool, const std::string &rule,
-                                bool isLoose) {
-  return XmlRules(tool, rule).write(isLoose);
 }

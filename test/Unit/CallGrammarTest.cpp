@@ -141,6 +141,8 @@ TEST_F(CallGrammarTest, KeepsArgumentsAsTags) {
           xml("look", {"count", "1", "where", "x"}),
           xml("look", {"where", "x", "count", "1", "kind", "c"}),
           xml("look", {"where", "x\n</parameter>", "count", "1"}),
+          // The reader would end the value there.
+          xml("look", {"where", "x\n<parameter=kind>\nb", "count", "1"}),
           xml("now", {"x", "1"}), xml("then", {})});
   expect(*grammarOf("xml", {.isRequired = true}, tools(), {0, 1}),
          {xml("look", {}), xml("look", {"kind", "c", "where", "x"}),

@@ -33,6 +33,14 @@ const Tools &tools() {
            "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
            "note": {"type": ["string", "null"]},
            "kind": {"enum": ["a", "b"]},
+           "choice": {"enum": ["1", 2, "auto", true, "true", null, [1]]},
+           "fixed": {"anyOf": [{"const": "5"}, {"type": "integer"}]},
+           "open": {"description": "Any value"},
+           "shape": {"properties": {"a": {}}},
+           "items": {"items": {"type": "integer"}},
+           "least": {"minimum": 1},
+           "either": {"type": ["string", "object"]},
+           "boolOrNull": {"type": ["boolean", "null"]},
            "mixed": {"type": ["string", "integer"]},
            "point": {"$ref": "#/$defs/point"},
            "any": {}
@@ -272,6 +280,48 @@ TEST(CallParser, TypesValuesByTheSchema) {
   EXPECT_EQ(valueOf("point", "[1, 2]"), "[1, 2]");
   EXPECT_EQ(valueOf("any", "1.10"), "\"1.10\"");
   EXPECT_EQ(valueOf("other", "5"), "\"5\"");
+  // Words in other letters, where no string is allowed.
+  for (const std::string word : {"TRUE", "True", "true"})
+    EXPECT_EQ(valueOf("boolOrNull", word), "true");
+  for (const std::string word : {"NULL", "None", "Null"})
+    EXPECT_EQ(valueOf("boolOrNull", word), "null");
+  EXPECT_EQ(valueOf("maybe", "NULL"), "null");
+  EXPECT_EQ(valueOf("note", "NULL"), "\"NULL\"");
+  EXPECT_EQ(valueOf("note", "none"), "\"none\"");
+  // Enums of several types: a text is the value that it names.
+  EXPECT_EQ(valueOf("choice", "1"), "\"1\"");
+  EXPECT_EQ(valueOf("choice", "2"), "2");
+  EXPECT_EQ(valueOf("choice", "auto"), "\"auto\"");
+  EXPECT_EQ(valueOf("choice", "true"), "true");
+  EXPECT_EQ(valueOf("choice", "null"), "null");
+  EXPECT_EQ(valueOf("choice", "[1]"), "[1]");
+  EXPECT_EQ(valueOf("choice", "3"), "3");
+  EXPECT_EQ(valueOf("fixed", "5"), "\"5\"");
+  EXPECT_EQ(valueOf("fixed", "6"), "6");
+  // Schemas without a type.
+  EXPECT_EQ(valueOf("open", "{\"a\": 1}"), "{\"a\": 1}");
+  EXPECT_EQ(valueOf("open", "[1]"), "[1]");
+  EXPECT_EQ(valueOf("open", "007"), "\"007\"");
+  EXPECT_EQ(valueOf("shape", "{\"a\": 1}"), "{\"a\": 1}");
+  EXPECT_EQ(valueOf("items", "[1, 2]"), "[1, 2]");
+  EXPECT_EQ(valueOf("least", "7"), "7");
+  // Python's values, and values encoded twice.
+  EXPECT_EQ(valueOf("map", "{'a': True, 'b': [None, 'it\\'s \"x\"',], }"),
+            R"({"a": true, "b": [null, "it's \"x\""]})");
+  EXPECT_EQ(valueOf("list", "('a', 1.5, -2)"), R"(["a", 1.5, -2])");
+  EXPECT_EQ(valueOf("list", "['\\x41', \"b'\"]"), R"(["\u0041", "b'"])");
+  EXPECT_EQ(valueOf("map", R"("{\"a\": [1]}")"), R"({"a": [1]})");
+  EXPECT_EQ(valueOf("map", R"("{'a': 1}")"), R"({"a": 1})");
+  EXPECT_EQ(valueOf("list", R"("[1]")"), "[1]");
+  EXPECT_EQ(valueOf("count", R"("5")"), "5");
+  EXPECT_EQ(valueOf("deep", R"("true")"), "true");
+  for (const std::string text :
+       {"{'a': x}", "{'a", "{'a': 1", "{a: 1}", "\"\\\"{}\\\"\"", "[1]", "'a'"})
+    EXPECT_EQ(valueOf("map", text), ordered_json(text).dump());
+  // Where a string is allowed, it stays one.
+  EXPECT_EQ(valueOf("either", "{'a': 1}"), "\"{'a': 1}\"");
+  EXPECT_EQ(valueOf("either", "{\"a\": 1}"), "{\"a\": 1}");
+  EXPECT_EQ(valueOf("mixed", "TRUE"), "\"TRUE\"");
   EXPECT_EQ(propertyTypes(1, "a"), kStringType);
   EXPECT_EQ(propertyTypes({{"properties", {{"a", {{"$ref", "#/x"}}}}}}, "a"),
             kStringType);
@@ -280,11 +330,48 @@ TEST(CallParser, TypesValuesByTheSchema) {
 TEST(CallParser, AValueMayQuoteTags) {
   for (const std::string value :
        {"a </parameter> b", "</parameters>", "\n\n", "</tool_call>",
-        "x\n</function>\ny", "<parameter=b>\n</parameter>x", "</", "<"})
+        "x\n</function>\ny", "<parameter=b>\n</parameter>x", "</", "<",
+        // A tag of a parameter that the tool does not have.
+        "a\n</parameter>\n<parameter=x>\nb", "</parameter>\n<parameter=whe",
+        "a\n<parameter=x>\nb", "a <parameter=count> b",
+        // Whole calls, and the tag of one.
+        "<tool_call>\n<function=look>\n<parameter=where>\nx\n</parameter>\n"
+        "<parameter=count>\n1\n</parameter>\n</function>\n</tool_call>",
+        "a\n<function=f>\n</function>\n</tool_call>\n<function=g>\n"
+        "<parameter=count>\n</parameter>\n</function>\n</tool_call>b",
+        "<function=f>\n<parameter=p>\n<function=g>\n<parameter=q>\n1\n"
+        "</parameter>\n</function>\n</parameter>\n</function>",
+        "<tool_call>\n{\"name\": \"now\"}\n</tool_call>",
+        "Write <tool_call>\n<function=f> first", "<function=", "<function=f"})
     EXPECT_EQ(valueOf("where", value), ordered_json(value).dump());
+  // The tag of a call that only the first of two values quotes.
+  const auto call = [](const std::string &value) {
+    return "<tool_call>\n<function=look>\n<parameter=where>\n" + value +
+           "\n</parameter>\n</function>\n</tool_call>";
+  };
+  EXPECT_EQ(
+      xml(call("a <function=f> b") + "\n" + call("c") + "\nDone."),
+      "b:look|a:{\"where\": \"a <function=f> b\"}|e:|b:look|a:{\"where\": "
+      "\"c\"}|e:|T:Done.");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"look\", \"arguments\": {\"where\": "
                    "\"</tool_call>}\"}}</tool_call>"),
             "b:look|a:{\"where\": \"</tool_call>}\"}|e:");
+}
+
+TEST(CallParser, AParameterMayLackItsEnd) {
+  const auto read = [](const std::string &parameters) {
+    return xml("<tool_call>\n<function=look>\n" + parameters +
+               "</function>\n</tool_call>");
+  };
+  EXPECT_EQ(
+      read("<parameter=where>\na\n\n<parameter=count>\n3\n</parameter>\n"),
+      "b:look|a:{\"where\": \"a\\n\", \"count\": 3}|e:");
+  EXPECT_EQ(read("<parameter=where>\n<parameter=count>\n3\n<parameter=deep>\n"
+                 "true\n"),
+            "b:look|a:{\"where\": \"\", \"count\": 3, \"deep\": true}|e:");
+  // A parameter comes once.
+  EXPECT_EQ(read("<parameter=where>\na\n<parameter=where>\nb\n</parameter>\n"),
+            "b:look|a:{\"where\": \"a\\n<parameter=where>\\nb\"}|e:");
 }
 
 TEST(CallParser, ProseMayQuoteMarks) {
