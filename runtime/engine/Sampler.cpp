@@ -370,6 +370,11 @@ void Sampler::select(std::span<const float> logits) {
   if (keys.empty())
     throw Error(kNothingToDraw);
   candidates.begin();
+  if (std::isfinite(candidates.greatest()))
+    return;
+  // Quotients past all floats have lost their order.
+  candidates.refill() = {CandidateKey(0, static_cast<size_t>(greedy(logits)))};
+  candidates.begin();
 }
 
 double Sampler::best(std::span<const float> logits, size_t count,

@@ -328,6 +328,16 @@ bool server::hasParameter(J body, std::string_view name) {
   return found != body.end() && !found->is_null();
 }
 
+/// Whether a later group has a row of this name, which takes its place.
+static bool isReplaced(std::string_view name, size_t index,
+                       std::span<const ParameterGroup> groups) {
+  return std::ranges::any_of(
+      groups.subspan(index + 1), [&](const ParameterGroup &later) {
+        return std::ranges::find(later.table->rows, name, &Parameter::name) !=
+               later.table->rows.end();
+      });
+}
+
 void server::parseParameters(std::string_view text,
                              const ParameterLimits &limits,
                              std::span<const ParameterGroup> groups) {
@@ -340,11 +350,12 @@ void server::parseParameters(std::string_view text,
   }();
   if (!limits.ignoreUnknown)
     requireKnown(body, groups);
-  for (const ParameterGroup &group : groups)
-    for (const Parameter &row : group.table->rows)
-      if (hasParameter(body, row.name))
-        storeParameter(row, body[row.name], limits, group.values);
-      else if (row.traits & kRequired)
+  for (size_t i = 0; i < groups.size(); ++i)
+    for (const Parameter &row : groups[i].table->rows)
+      if (hasParameter(body, row.name)) {
+        if (!isReplaced(row.name, i, groups))
+          storeParameter(row, body[row.name], limits, groups[i].values);
+      } else if (row.traits & kRequired)
         throw ApiError(400, std::string(row.name) + " is missing",
                        std::string(row.name));
   for (const ParameterGroup &group : groups)

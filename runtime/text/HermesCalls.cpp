@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -186,15 +187,17 @@ void HermesReader::findArguments(std::string &arguments) {
         arguments += *object;
         return;
       }
+  // Of several with one key, the last.
+  std::unordered_map<std::string_view, const Member *> last;
+  for (const Member &member : members)
+    last[member.key] = &member;
   std::string flat;
-  for (auto member = members.begin(); member != members.end(); ++member)
-    if (member->key != kArguments &&
-        (isParameter(member->key) ||
-         !std::ranges::count(kCallNotes, member->key)) &&
-        std::ranges::find(member + 1, members.end(), member->key,
-                          &Member::key) == members.end())
-      flat += (flat.empty() ? "\"" : ", \"") + jsonEscaped(member->key) +
-              "\": " + member->json;
+  for (const Member &member : members)
+    if (last[member.key] == &member && member.key != kArguments &&
+        (isParameter(member.key) ||
+         !std::ranges::count(kCallNotes, member.key)))
+      flat += (flat.empty() ? "\"" : ", \"") + jsonEscaped(member.key) +
+              "\": " + member.json;
   arguments += "{" + flat + "}";
 }
 

@@ -197,6 +197,12 @@ def fills(server):
     checks.check((answer["content"], answer["stop"], answer["stop_type"], answer["tokens_evaluated"]) == ("once upon", True, "eos", length), f"{answer}")
     events = [json.loads(line[6:]) for line in server.send("POST", "/infill", {**body, "stream": True})[2].split("\n\n") if line]
     checks.check("".join(event["content"] for event in events) == "once upon" and [event["stop"] for event in events][-1], f"{events}")
+    # What llama.vim asks for, by the paths that it reads; nothing where it only warms the cache.
+    vim = {**body, "input_extra": [{"text": "x"}], "samplers": ["top_k", "infill"], "n_indent": 2, "t_max_prompt_ms": 500, "id_slot": 0}
+    for more, members in (({"response_fields": ["content", "timings/prompt_n", "stopped"]}, {"content", "timings/prompt_n"}),
+                          ({"response_fields": [""], "samplers": [], "n_predict": 0}, set())):
+        answer = server.post("/infill", **vim, **more) if "samplers" not in more else server.post("/infill", **{**vim, **more})
+        checks.check(set(answer) == members and answer.get("content", "once upon") == "once upon", f"{more}: {answer}")
     # A token behind the middle ends it.
     script(server, "once", "<|file_sep|>", "x")
     checks.check(server.post("/infill", input_prefix="a")["content"] == "once", "a token of the next file does not end the text")

@@ -157,14 +157,44 @@ TEST(Sampler, DrawIsTheFirstWhoseSumExceeds) {
             static_cast<int>(tokenRandoms(3, 5, 5).draw * 1000));
 }
 
-TEST(Sampler, TinyTemperaturesDoNotOverflow) {
+// Quotients that are infinite have no order, so that the first id of the
+// largest logit is drawn, as with temperature 0.
+TEST(Sampler, TinyTemperaturesAreGreedy) {
+  constexpr float kLeast = std::numeric_limits<float>::denorm_min();
+  const std::vector<float> rows[] = {{1, 2, -1e30f},
+                                     {5, 7, 6, 7, -3},
+                                     {-30, -20, -20, -90},
+                                     {1e30f, 3e38f, 3e38f}};
+  const std::vector<std::string> last = {"top_k", "temperature"};
+  for (const float temperature : {kLeast, 1e-44f, 1e-40f, 1e-38f})
+    for (const std::vector<float> &row : rows) {
+      const auto best =
+          static_cast<size_t>(std::ranges::max_element(row) - row.begin());
+      SamplerOptions options = {.temperature = temperature};
+      EXPECT_EQ(shares(options, row)[best], 1) << temperature;
+      options.topK = 2;
+      EXPECT_EQ(shares(options, row)[best], 1) << temperature;
+      options.samplers = parseSamplers(last);
+      EXPECT_EQ(shares(options, row)[best], 1) << temperature;
+      options.mirostat = 2;
+      EXPECT_EQ(shares(options, row)[best], 1) << temperature;
+      // From a range of entropy that leaves as little.
+      EXPECT_EQ(
+          shares({.temperature = temperature, .temperatureRange = temperature},
+                 row)[best],
+          1)
+          << temperature;
+    }
+  // A finite quotient of the largest draws, whatever others become.
   const std::vector<double> drawn =
-      shares({.temperature = 1e-44f}, {1, 2, -1e30f});
+      shares({.temperature = 0.5f}, {0, 0, -3e38f});
+  EXPECT_NEAR(drawn[1], 0.5, 0.05);
   EXPECT_EQ(drawn[2], 0);
 }
 
 TEST(Sampler, ExcludedTokensAreNeverDrawn) {
-  // Also if the penalty or the temperature makes all logits -infinity.
+  // Also if the penalty or the temperature makes all logits -infinity. The
+  // first is drawn then.
   const std::vector<float> logits = {-INFINITY, -3e38f, -3e38f, -INFINITY};
   Sampler greedy({.temperature = 0, .repetitionPenalty = 2}, 4, 4);
   greedy.acceptPrompt(1);
@@ -174,7 +204,7 @@ TEST(Sampler, ExcludedTokensAreNeverDrawn) {
     const std::vector<double> drawn =
         shares({.temperature = temperature}, logits);
     EXPECT_EQ(drawn[0] + drawn[3], 0);
-    EXPECT_NEAR(drawn[2], 0.5, 0.05);
+    EXPECT_NEAR(drawn[2], temperature == 1 ? 0.5 : 0, 0.05);
   }
 }
 
@@ -307,7 +337,7 @@ static int32_t defined(const std::vector<float> &logits, int32_t tokens,
                        const std::vector<int32_t> &ends,
                        const SamplerOptions &options, uint64_t position) {
   const int64_t drawn = std::accumulate(counts.begin(), counts.end(), 0);
-  Ordered order;
+  Ordered order, undivided;
   for (int32_t id = 0; id < tokens; ++id) {
     const auto i = static_cast<size_t>(id);
     float logit = logits[i];
@@ -323,12 +353,13 @@ static int32_t defined(const std::vector<float> &logits, int32_t tokens,
       logit -= static_cast<float>(counts[i]) * options.frequencyPenalty;
       logit -= options.presencePenalty;
     }
-    order.emplace_back(
-        -(options.temperature == 0 ? logit : logit / options.temperature), id);
+    undivided.emplace_back(-logit, id);
+    order.emplace_back(-logit / options.temperature, id);
   }
   std::ranges::sort(order);
-  if (options.temperature == 0)
-    return order[0].second;
+  std::ranges::sort(undivided);
+  if (!std::isfinite(undivided[0].first / options.temperature))
+    return undivided[0].second;
   cutBefore(order, options);
   if (options.topK)
     order.resize(std::min(order.size(), static_cast<size_t>(options.topK)));
@@ -352,7 +383,8 @@ static int32_t defined(const std::vector<float> &logits, int32_t tokens,
 /// Options in all combinations of their values, over many seeds.
 static SamplerOptions optionsOf(uint64_t seed) {
   SamplerOptions options = {
-      .temperature = seed % 3 ? (seed % 9 ? 0.7f : 3.f) : 0.f,
+      .temperature =
+          seed % 3 ? (seed % 9 ? 0.7f : 3.f) : (seed % 27 ? 0.f : 1e-38f),
       .topK = static_cast<int64_t>(seed % 5) * 20,
       .topP = seed % 7 ? 1 : 0.3 + 0.1 * static_cast<double>(seed % 8),
       .minP = seed % 11 ? 0 : 0.001 * static_cast<double>(seed % 6),

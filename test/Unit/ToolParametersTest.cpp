@@ -188,9 +188,32 @@ TEST(ParametersTest, ReadsTextsToFillBetween) {
   EXPECT_EQ(fill.before + fill.behind + fill.begun, "abc");
   EXPECT_EQ(fill.files[0]["text"], "t");
   EXPECT_EQ(fill.maxTokens, 3);
-  EXPECT_EQ(errorOf<FillParameters>(R"({"input_extra": [{"text": "t"}]})"),
-            "input_extra: input_extra[0] must be {\"filename\": ..., "
-            "\"text\": ...}");
+  // As llama.vim and llama.vscode send it, and to warm the cache.
+  const FillParameters sent = parse<FillParameters>(
+      R"({"id_slot": 0, "input_prefix": "a", "input_suffix": "b",
+          "input_extra": [{"text": "t"}, {"text": "u", "filename": ""}],
+          "prompt": "c", "n_predict": 128, "stop": ["\n"], "n_indent": 4,
+          "top_k": 40, "top_p": 0.9, "stream": false, "cache_prompt": true,
+          "samplers": ["top_k", "top_p", "infill"], "t_max_prompt_ms": 500,
+          "t_max_predict_ms": 1000, "response_fields": ["content", ""]})");
+  EXPECT_EQ(*sent.sampling.samplers,
+            (std::vector{SamplerKind::TopK, SamplerKind::TopP}));
+  EXPECT_EQ(sent.fields, (std::vector<std::string>{"content", ""}));
+  EXPECT_EQ(parse<FillParameters>(R"({"n_predict": 0, "samplers": []})")
+                .sampling.samplers->size(),
+            0u);
+  EXPECT_EQ(errorOf(chat(R"("samplers": ["infill"])")).substr(0, 12),
+            "samplers[0]:");
+  for (const char *file :
+       {R"({"filename": "f"})", R"({"text": 1})", R"({"text": "t", "x": 1})",
+        R"({"text": "t", "filename": 1})"})
+    EXPECT_EQ(errorOf<FillParameters>(R"({"input_extra": [)" +
+                                      std::string(file) + "]}"),
+              "input_extra: input_extra[0] must be {\"filename\": ..., "
+              "\"text\": ...}");
+  EXPECT_EQ(errorOf<FillParameters>(R"({"response_fields": [1]})"),
+            "response_fields: response_fields must be an array of at most 64 "
+            "strings");
   const auto suffix = [](const std::string &value) {
     return R"({"prompt": "a", "echo": true, "suffix": )" + value + "}";
   };

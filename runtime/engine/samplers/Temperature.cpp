@@ -9,7 +9,18 @@
 
 #include "qwen/Numerics/Doubles.h"
 
+#include <cmath>
+
 using namespace qwen;
+
+/// Keeps the first token alone where its quotient is past all floats, as all
+/// others of the same sign may be.
+static void divide(float temperature, Candidates &candidates) {
+  if (std::isfinite(candidates.greatest() / temperature))
+    candidates.divide(temperature);
+  else
+    candidates.keepFirst(1);
+}
 
 /// The temperature grows with the entropy, from that of one token to that of
 /// equal ones.
@@ -27,10 +38,7 @@ static void applyDynamic(const SamplerOptions &options,
                                   : numerics::pow(std::min(share, 1.0),
                                                   options.temperatureExponent);
   const auto temperature = static_cast<float>(least + (most - least) * power);
-  if (temperature > 0)
-    candidates.divide(temperature);
-  else
-    candidates.keepFirst(1);
+  divide(temperature, candidates);
 }
 
 static void applyTemperature(const SamplerOptions &options,
@@ -38,7 +46,7 @@ static void applyTemperature(const SamplerOptions &options,
   if (options.temperatureRange > 0)
     applyDynamic(options, candidates);
   else
-    candidates.divide(options.temperature);
+    divide(options.temperature, candidates);
 }
 
 const TokenCut cut::Temperature = {[](const SamplerOptions &options) {

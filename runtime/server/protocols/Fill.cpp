@@ -10,6 +10,10 @@
 #include "server/Service.h"
 #include "server/protocols/TextAnswer.h"
 
+#include <algorithm>
+#include <ranges>
+#include <utility>
+
 using namespace qwen;
 using namespace qwen::server;
 using nlohmann::ordered_json;
@@ -82,8 +86,9 @@ static ordered_json filesOf(J value, const std::string &name,
     const auto isText = [&](const char *key) {
       return file.is_object() && file.contains(key) && file[key].is_string();
     };
-    if (!isText("filename") || !isText("text") ||
-        (file.size() > 2 && !limits.ignoreUnknown))
+    const bool isNamed = isText("filename");
+    if (!isText("text") || (file.contains("filename") && !isNamed) ||
+        (file.size() > (isNamed ? 2 : 1) && !limits.ignoreUnknown))
       throw ApiError(
           400, indexed(name, i) + " must be {\"filename\": ..., \"text\": ...}",
           name);
@@ -91,11 +96,25 @@ static ordered_json filesOf(J value, const std::string &name,
   return value;
 }
 
+/// Checks paths of members of the answer. Editors also send an empty one, for
+/// an answer without members.
+static ordered_json fieldsOf(J value, const std::string &name,
+                             const ParameterLimits &) {
+  constexpr size_t kMostFields = 64;
+  if (!value.is_array() || value.size() > kMostFields ||
+      !std::ranges::all_of(value, [](J each) { return each.is_string(); }))
+    throw ApiError(400,
+                   name + " must be an array of at most " +
+                       std::to_string(kMostFields) + " strings",
+                   name);
+  return value;
+}
+
 static constexpr OwnKind kFiles = {filesOf, [](const ParameterLimits &limits) {
                                      ordered_json schema =
                                          ordered_json::parse(R"({
         "type": "array", "items": {
-          "type": "object", "required": ["filename", "text"],
+          "type": "object", "required": ["text"],
           "properties": {"filename": {"type": "string"},
                          "text": {"type": "string"}}}})");
                                      schema["maxItems"] = kMostInputs;
@@ -104,6 +123,26 @@ static constexpr OwnKind kFiles = {filesOf, [](const ParameterLimits &limits) {
                                      return schema;
                                    }};
 
+static constexpr OwnKind kFields = {
+    fieldsOf, [](const ParameterLimits &) {
+      return ordered_json::parse(
+          R"({"type": "array", "maxItems": 64, "items": {"type": "string"}})");
+    }};
+
+static constexpr char kSamplers[] = "["
+#define QWEN_LOGITS(Name, Text) "\"" #Text "\","
+#define QWEN_CUT(Name, Text) "\"" #Text "\","
+#include "engine/samplers/Samplers.def"
+                                    "\"infill\"]";
+
+void FillParameters::setSamplers(J value) {
+  ordered_json samplers = ordered_json::array();
+  for (J each : value)
+    if (each != "infill")
+      samplers.push_back(each);
+  SamplingParameters::setSamplers(samplers);
+}
+
 // clang-format off
 static constexpr Parameter kFillRows[] = {
     {"input_prefix", Kind::String, "The text before", at<Fill, &Fill::before>},
@@ -111,6 +150,15 @@ static constexpr Parameter kFillRows[] = {
     {"prompt", Kind::String, "How the answer begins; it is not part of it", at<Fill, &Fill::begun>},
     {.name = "input_extra", .kind = Kind::Own, .help = "Other files, before it in the prompt",
      .store = at<Fill, &Fill::files>, .own = &kFiles},
+    {.name = "response_fields", .kind = Kind::Own, .help = "The members that the answer has, such as content and timings/prompt_n",
+     .store = at<Fill, &Fill::fields>, .own = &kFields},
+    {.name = "samplers", .kind = Kind::Words, .help = "Samplers in their order; others are off, and infill has no effect",
+     .store = at<Fill, &Fill::setSamplers>, .values = kSamplers, .group = "sampling"},
+    // What llama.vim and llama.vscode send besides: bounds of time and of indentation, and a slot.
+    {"t_max_prompt_ms", Kind::Ignored},
+    {"t_max_predict_ms", Kind::Ignored},
+    {"n_indent", Kind::Ignored},
+    {"id_slot", Kind::Ignored},
 };
 // clang-format on
 const ParameterTable FillParameters::table = {kFillRows};
@@ -119,44 +167,69 @@ namespace {
 /// llama-server's own form of answers.
 class FillAnswer final : public Answer {
 public:
-  explicit FillAnswer(const Service &service) : model(service.model()) {}
+  FillAnswer(const Service &service, std::vector<std::string> fields)
+      : model(service.model()), fields(std::move(fields)) {}
 
 private:
   std::string write(Delta delta) final;
   std::string finish() final;
-  /// The members of the end of a choice.
+  /// The end of a choice, with its text, or the members that are asked for.
   ordered_json ending(const Delta &delta) const;
 
   const std::string model;
+  /// FillParameters::fields.
+  const std::vector<std::string> fields;
 };
 } // namespace
+
+/// The members at the paths that there are, by their paths.
+static ordered_json membersOf(J object, const std::vector<std::string> &paths) {
+  ordered_json members = ordered_json::object();
+  for (const std::string &path : paths) {
+    const ordered_json *found = &object;
+    for (const auto part : std::views::split(path, '/')) {
+      const std::string key(part.begin(), part.end());
+      found = found && found->is_object() && found->contains(key)
+                  ? &found->at(key)
+                  : nullptr;
+    }
+    if (found && !path.empty())
+      members[path] = *found;
+  }
+  return members;
+}
 
 ordered_json FillAnswer::ending(const Delta &delta) const {
   const Usage usage = generation->usage();
   const bool isWord = delta.stopReason.is_string();
-  return {{"stop", true},
-          {"stop_type", delta.finish == "length" ? "limit"
-                        : isWord                 ? "word"
-                                                 : "eos"},
-          {"stopping_word", isWord ? delta.stopReason : ordered_json("")},
-          {"model", model},
-          {"x_seed", *task().parameters.seed},
-          {"truncated", false},
-          {"tokens_predicted", usage.drawn},
-          {"tokens_evaluated", usage.prompt},
-          {"tokens_cached", usage.cached},
-          {"timings", timingsOf(*generation)}};
+  const ordered_json all = {
+      {"index", delta.choice},
+      {"content", delta.text},
+      {"stop", true},
+      {"stop_type", delta.finish == "length" ? "limit"
+                    : isWord                 ? "word"
+                                             : "eos"},
+      {"stopping_word", isWord ? delta.stopReason : ordered_json("")},
+      {"model", model},
+      {"x_seed", *task().parameters.seed},
+      {"truncated", false},
+      {"tokens_predicted", usage.drawn},
+      {"tokens_evaluated", usage.prompt},
+      {"tokens_cached", usage.cached},
+      {"timings", timingsOf(*generation)}};
+  return fields.empty() ? all : membersOf(all, fields);
 }
 
 std::string FillAnswer::write(Delta delta) {
   if (!isEvents())
     return Answer::write(std::move(delta));
-  ordered_json object = {
-      {"index", delta.choice}, {"content", delta.text}, {"stop", false}};
-  if (!delta.finish.empty())
-    object.update(ending(delta));
-  else if (delta.text.empty())
+  if (delta.finish.empty() && delta.text.empty())
     return "";
+  const ordered_json object = delta.finish.empty()
+                                  ? ordered_json{{"index", delta.choice},
+                                                 {"content", delta.text},
+                                                 {"stop", false}}
+                                  : ending(delta);
   return "data: " + dump(object) + "\n\n";
 }
 
@@ -165,16 +238,11 @@ std::string FillAnswer::finish() {
     const std::optional<ApiError> failure = error();
     return failure ? "data: " + dump(failure->object()) + "\n\n" : "";
   }
-  const auto element = [&](const Delta &choice) {
-    ordered_json object = {{"index", choice.choice}, {"content", choice.text}};
-    object.update(ending(choice));
-    return object;
-  };
   if (choices.size() == 1)
-    return dump(element(choices.front()));
+    return dump(ending(choices.front()));
   ordered_json list = ordered_json::array();
   for (const Delta &choice : choices)
-    list.push_back(element(choice));
+    list.push_back(ending(choice));
   return dump(list);
 }
 
@@ -204,7 +272,8 @@ static std::vector<int32_t> repositoryOf(const Service &service, J files) {
   };
   add(*repository, "repository\n");
   for (J file : files)
-    add(*separator, file["filename"].get<std::string>() + "\n" +
+    // llama-server's name of a text without one.
+    add(*separator, file.value("filename", std::string("tmp")) + "\n" +
                         file["text"].get<std::string>());
   add(*separator, "file\n");
   return ids;
@@ -229,7 +298,8 @@ static Parsed parseFill(const Service &service, const HttpRequest &request) {
         encode(fill.begun, "prompt")})
     prompt.insert(prompt.end(), part.begin(), part.end());
   task.prompts = {std::move(prompt)};
-  return Exchange{std::move(task), std::make_shared<FillAnswer>(service)};
+  return Exchange{std::move(task),
+                  std::make_shared<FillAnswer>(service, fill.fields)};
 }
 
 static constexpr Route kFillRoutes[] = {
@@ -238,7 +308,7 @@ static constexpr Route kFillRoutes[] = {
 };
 const Protocol protocols::fill = {kFillRoutes, R"json({
 "Filling": {
-  "type": ["object", "array"], "required": ["content", "stop", "stop_type"],
+  "type": ["object", "array"],
   "properties": {
     "index": {"type": "integer"}, "content": {"type": "string"},
     "stop": {"const": true}, "stop_type": {"enum": ["eos", "limit", "word"]},

@@ -41,8 +41,13 @@ FillTokens requireFill(const Service &service, const std::string &name);
 // NOLINTNEXTLINE(misc-multiple-inheritance): data
 struct FillParameters : ModelParameters, AnswerParameters {
   std::string before, behind, begun;
-  /// Texts of other files, each with a "filename" and a "text".
+  /// Texts of other files, each with a "text" and maybe a "filename".
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  /// What of the answer is returned, as paths with "/"; none: all.
+  std::vector<std::string> fields;
+
+  /// llama-server's "infill" is none of ours and has no effect.
+  void setSamplers(const nlohmann::ordered_json &value);
 
   static const ParameterTable table;
   using List =
