@@ -140,16 +140,25 @@ static UsageError describe(const CLI::App &app, const CLI::ParseError &error,
 // Parsing
 //===----------------------------------------------------------------------===//
 
-/// Makes the flags of an app and its commands reject values (--json=7), unless
-/// they have a type.
+/// What a flag may be given: by its variable, in a file of options, or behind
+/// an equals sign.
+static bool isFlagValue(const std::string &value) {
+  constexpr auto kValues =
+      std::to_array<std::string_view>({"true", "false", "1", "0", "yes", "no"});
+  return std::ranges::count(kValues, CLI::detail::to_lower(value)) > 0;
+}
+
+/// Makes the flags of an app and its commands reject other values (--json=7),
+/// unless they have a type.
 static void checkFlags(CLI::App &app) {
   for (CLI::Option *option : app.get_options())
     if (option->get_items_expected_max() == 0 &&
         option->get_type_name().empty())
       option->check([](const std::string &value) {
-        return value == "true" || value == "false"
-                   ? ""
-                   : "a flag takes no value, and is given " + quoted(value);
+        return isFlagValue(value) ? ""
+                                  : "a flag takes no value, or 1, 0, yes or "
+                                    "no, and is given " +
+                                        quoted(value);
       });
   for (CLI::App *command : app.get_subcommands({}))
     checkFlags(*command);
