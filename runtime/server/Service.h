@@ -26,13 +26,16 @@ struct ToolSupport {
   std::string reason = {};
 };
 
-/// All threads may call all functions.
+/// All threads may call all functions. The service owns the scheduler, whose
+/// thread calls the service's requests: the scheduler ends first, so that all
+/// that a request refers to outlives its last call.
 class Service final : public HttpHandler {
 public:
-  /// `model` has an engine, and both references must outlive the service.
-  /// `needsKey`: requests need a key. Throws Error if the model has no
-  /// tokenizer, its chat template is not supported or an option is not right.
-  Service(const Model &model, Scheduler &scheduler,
+  /// `model` has an engine, which nothing else may use, and must outlive the
+  /// service; so must what `scheduling` refers to. `needsKey`: requests need a
+  /// key. Throws Error if the model has no tokenizer, its chat template is not
+  /// supported, an option is not right or the system gives no thread.
+  Service(Model &model, const SchedulerOptions &scheduling,
           const ServerOptions &options, bool needsKey);
 
   Reply handle(HttpRequest request, const WakeFn &wake) override;
@@ -85,6 +88,9 @@ public:
   /// Variables of the chat template that a request may replace.
   const nlohmann::ordered_json templateVariables;
   const std::vector<std::string> names;
+  /// Names the model file in answers (OpenAI's system_fingerprint): the
+  /// checksum of its header, which has those of all its parts.
+  const std::string fingerprint;
   const ParameterLimits limits;
 
 private:
@@ -101,7 +107,6 @@ private:
   /// prompt that is too long.
   void checkPrompts(GenerationTask &task) const;
 
-  Scheduler &scheduler;
   const int64_t pages;
   /// Maximum number of bytes of a text that fits into the context.
   const uint64_t mostBytes;
@@ -110,6 +115,8 @@ private:
   std::once_flag grammarsMade;
   std::unique_ptr<GrammarCompiler> grammars;
   std::atomic<bool> draining = false;
+  /// The last member, which ends first.
+  Scheduler scheduler;
 };
 
 } // namespace qwen::server

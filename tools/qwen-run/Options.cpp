@@ -4,6 +4,7 @@
 #include "Output.h"
 
 #include "cache/CompiledModel.h"
+#include "chat/Screen.h"
 #include "engine/CpuCount.h"
 #include "jinja/ChatTemplate.h"
 
@@ -20,7 +21,7 @@ using namespace qwen::run;
 
 const std::string &ModelFile::path() const {
   if (flags->dryRun) {
-    writeOut(describeCompile(given, flags->arguments));
+    writeOut(screenText(describeCompile(given, flags->arguments)));
     throw CLI::Success();
   }
   if (compiled.empty())

@@ -35,7 +35,7 @@ static void tokenize(const TokenizeCommand &command) {
   if (command.decode) {
     const std::vector<int32_t> ids = parseIds(text, "the input");
     const std::string bytes = tokenizer.decode(ids);
-    writeOut(command.json ? textObject(bytes) : bytes);
+    writeAnswer(command.json ? textObject(bytes) : bytes);
     return;
   }
   const std::vector<int32_t> ids = tokenizer.encode(text);

@@ -119,7 +119,8 @@ namespace {
 /// llama-server's own form of answers.
 class FillAnswer final : public Answer {
 public:
-  explicit FillAnswer(const Service &service) : model(service.model()) {}
+  explicit FillAnswer(const Service &service)
+      : model(service.model()), fingerprint(service.fingerprint) {}
 
 private:
   std::string write(Delta delta) final;
@@ -127,7 +128,7 @@ private:
   /// The members of the end of a choice.
   ordered_json ending(const Delta &delta) const;
 
-  const std::string model;
+  const std::string model, fingerprint;
 };
 } // namespace
 
@@ -140,6 +141,7 @@ ordered_json FillAnswer::ending(const Delta &delta) const {
                                                  : "eos"},
           {"stopping_word", isWord ? delta.stopReason : ordered_json("")},
           {"model", model},
+          {"system_fingerprint", fingerprint},
           {"x_seed", *task().parameters.seed},
           {"truncated", false},
           {"tokens_predicted", usage.drawn},
@@ -243,6 +245,7 @@ const Protocol protocols::fill = {kFillRoutes, R"json({
     "index": {"type": "integer"}, "content": {"type": "string"},
     "stop": {"const": true}, "stop_type": {"enum": ["eos", "limit", "word"]},
     "stopping_word": {"type": "string"}, "model": {"type": "string"},
+    "system_fingerprint": {"type": "string"},
     "x_seed": {"type": "integer", "minimum": 0}, "truncated": {"const": false},
     "tokens_predicted": {"type": "integer"},
     "tokens_evaluated": {"type": "integer"},
