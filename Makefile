@@ -22,18 +22,18 @@ deb: setup
 test: setup-tests
 	@$(CMAKE) -P cmake/test.cmake 3>&2
 
-# The same with the full matrix of targets, formats and batch shapes, and clang-tidy with its analyzer.
+# The same with the full matrix of targets, formats and batch shapes, each source compiled by itself, and clang-tidy.
 test-full:
 	@QWEN_TEST_FULL=1 sh cmake/setup.sh tests
 	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/test.cmake 3>&2
 	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/tidy.cmake 3>&2
 
 # Runs clang-tidy on the sources.
-tidy: setup
+tidy: setup-tests
 	@$(CMAKE) -P cmake/tidy.cmake 3>&2
 
 # Refreshes what the tools write into docs/.
-docs: setup
+docs: setup-tests
 	@$(CMAKE) -P cmake/docs.cmake 3>&2
 
 # Makes the bundle of the page in web/dist, which is committed, of the sources in web/. Needs the npm registry.

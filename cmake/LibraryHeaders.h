@@ -1,6 +1,6 @@
 //===- LibraryHeaders.h - What most libraries include -----------*- C++ -*-===//
 //
-// With QWEN_QUICK it is parsed once, with the templates that it uses.
+// With QWEN_UNITY it is parsed once, with the templates that it uses.
 //
 //===----------------------------------------------------------------------===//
 

@@ -11,7 +11,16 @@ function(qwen_target_defaults target)
   target_compile_options(${target} PRIVATE ${QWEN_WARNINGS})
 endfunction()
 
-# With QWEN_UNITY, compiles the sources of each folder of a target as one file.
+# The first configuration of the build folder leaves this file.
+set(QWEN_FIRST_CONFIGURED ${CMAKE_BINARY_DIR}/first-configured)
+if(NOT EXISTS ${QWEN_FIRST_CONFIGURED})
+  file(TOUCH ${QWEN_FIRST_CONFIGURED})
+endif()
+
+# With QWEN_UNITY, compiles the sources of each folder of a target as one file. A
+# source that is edited later is compiled by itself from then on: the next edit of it
+# compiles nothing else. SKIP_UNITY_BUILD_INCLUSION of a source says that it takes as
+# long as all others of its folder.
 function(qwen_unite target)
   get_target_property(sources ${target} SOURCES)
   list(LENGTH sources count)
@@ -22,6 +31,10 @@ function(qwen_unite target)
     cmake_path(GET source PARENT_PATH folder)
     string(MAKE_C_IDENTIFIER "of_${folder}" group)
     set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} OUTPUT_VARIABLE file)
+    if(${file} IS_NEWER_THAN ${QWEN_FIRST_CONFIGURED})
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()
@@ -35,30 +48,31 @@ function(qwen_add_headers name)
   target_precompile_headers(${name} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/LibraryHeaders.h)
 endfunction()
 
-if(QWEN_QUICK)
+if(QWEN_UNITY)
   # Assertions and names of types would have the paths of the checkout, which
   # ccache makes relative in other builds.
   add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
   qwen_add_headers(headers)
+endif()
+if(QWEN_UNITY AND QWEN_QUICK)
   qwen_add_headers(cold-headers -O0)
 endif()
 
-# qwen_quicken(TARGET IS_COLD): with QWEN_QUICK, gives a target precompiled headers,
-# and does not optimize it if it is cold: no test waits for its own loops. QWEN_COLD
-# of a preset lists libraries that are cold there. The headers contain absolute
-# paths, so checkouts could not share ccache's results: other builds do without.
+# qwen_quicken(TARGET IS_COLD): with QWEN_UNITY, gives a target precompiled headers.
+# They contain absolute paths, so checkouts could not share ccache's results: other
+# builds do without. With QWEN_QUICK, does not optimize a target that is cold: no test
+# waits for its own loops. QWEN_COLD of a preset lists libraries that are cold there.
 function(qwen_quicken target is_cold)
-  if(NOT QWEN_QUICK)
-    return()
-  endif()
   set(headers headers)
-  if(is_cold OR target IN_LIST QWEN_COLD)
+  if(QWEN_QUICK AND (is_cold OR target IN_LIST QWEN_COLD))
     set(headers cold-headers)
     target_compile_options(${target} PRIVATE -O0)
   endif()
-  # -fPIC is an option of libraries, and so of the headers.
-  target_compile_options(${target} PRIVATE -fPIC -Xclang -fno-pch-timestamp)
-  target_precompile_headers(${target} REUSE_FROM ${headers})
+  if(QWEN_UNITY)
+    # -fPIC is an option of libraries, and so of the headers.
+    target_compile_options(${target} PRIVATE -fPIC -Xclang -fno-pch-timestamp)
+    target_precompile_headers(${target} REUSE_FROM ${headers})
+  endif()
 endfunction()
 
 # qwen_add_library(NAME SOURCES... [COLD] [OBJECT] [LINK TARGETS...])

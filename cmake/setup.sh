@@ -1,8 +1,9 @@
 #!/bin/sh
-# Installs missing dependencies of the build, with the argument "tests" also those
-# of the tests, and with "web" those of the page alone: Debian packages, and a virtual environment in .venv for the few
-# packages that Debian lacks. Does nothing if all are installed. Prints to
-# standard error only.
+# Installs what the build lacks; with the argument "tests" also what the tests lack, and with
+# "web" what the page alone lacks: Debian packages, and a virtual environment in .venv for the
+# few packages that Debian lacks. Does nothing if all are installed. Prints to standard error
+# only. What it cannot do, it says in one line: before it starts, or as soon as a registry
+# does not answer.
 # A terminal sees the progress of apt-get and pip; elsewhere no line is rewritten.
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,31 +15,37 @@ if [ -t 2 ]; then
   pip_options=
 fi
 
-stamp=.venv/requirements.txt
-python_packages() {
-  cmp -s cmake/requirements.txt "$stamp" && return
-  echo "== install Python packages in .venv (cmake/requirements.txt; Halide, which makes kernels, is the largest)"
-  rm -rf .venv
-  python3 -m venv .venv
-  # shellcheck disable=SC2086
-  .venv/bin/pip install $pip_options --disable-pip-version-check -r cmake/requirements.txt
-  cp cmake/requirements.txt "$stamp"
-}
-# Beside Debian's packages, if Python has what it needs and no terminal shows the
-# progress of both.
 python_job=
-if [ ! -t 2 ] && [ "${1:-}" != web ] && python3 -c 'import ensurepip' 2>/dev/null; then
-  python_packages &
-  python_job=$!
-fi
+fail() {
+  echo "make: $1"
+  [ -z "$python_job" ] || kill "$python_job" 2>/dev/null || true
+  exit 1
+}
 
-packages="libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 clang-tidy-22 clang-format-22 lld-22
-  liblld-22-dev libclang-rt-22-dev nlohmann-json3-dev libboost1.81-dev libcli11-dev libssl-dev libutf8proc-dev libutf8proc-dev:arm64 libxxhash-dev libre2-dev libre2-dev:arm64
-  libminizip-dev libminizip-dev:arm64 libbz2-dev libbz2-dev:arm64 zlib1g-dev zlib1g-dev:arm64 libedit-dev libedit-dev:arm64
-  googletest g++-aarch64-linux-gnu qemu-user-static ccache ninja-build pkgconf dpkg-dev python3-venv"
-[ "${1:-}" != tests ] || packages="$packages tmux zsh fish mandoc chromium"
-# Grammars of the server; another Rust serves as well (cmake/QwenGrammar.cmake).
-[ "${1:-}" != tests ] || command -v cargo >/dev/null || packages="$packages cargo-web rustc-web"
+# require_space FOLDER MIB WHAT: stops where the disk of a folder has less free space.
+require_space() {
+  free=$(df -Pm "$1" | awk 'NR == 2 { print $4 }')
+  [ "$free" -ge "$2" ] || fail "the disk of $1 has $free MiB free, and $3 need $2 MiB"
+}
+is_same_disk() { [ "$(df -P "$1" | tail -n 1)" = "$(df -P "$2" | tail -n 1)" ]; }
+
+#----------------------------------------------------------------------------------------
+# What is missing
+#----------------------------------------------------------------------------------------
+
+command -v dpkg-query >/dev/null || fail "the system is not Debian (it has no dpkg-query); install the packages that cmake/setup.sh names and the Python packages of cmake/requirements.txt in .venv"
+
+# libstdc++ of AArch64 has the headers of code that qwen-opt compiles for Arm.
+packages="libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 lld-22 liblld-22-dev nlohmann-json3-dev libboost1.81-dev
+  libcli11-dev libssl-dev libutf8proc-dev libxxhash-dev libre2-dev libminizip-dev libbz2-dev zlib1g-dev libedit-dev
+  libstdc++-12-dev-arm64-cross ccache ninja-build pkgconf dpkg-dev python3-venv"
+if [ "${1:-}" = tests ]; then
+  packages="$packages clang-tidy-22 clang-format-22 libclang-rt-22-dev googletest g++-aarch64-linux-gnu qemu-user-static
+    libutf8proc-dev:arm64 libre2-dev:arm64 libminizip-dev:arm64 libbz2-dev:arm64 zlib1g-dev:arm64 libedit-dev:arm64
+    tmux zsh fish mandoc chromium"
+  # Grammars of the server; another Rust serves as well (cmake/QwenGrammar.cmake).
+  command -v cargo >/dev/null || packages="$packages cargo-web rustc-web"
+fi
 # The same on AArch64, which takes minutes to compile, and bench-kernels: make test-full only.
 [ -z "${QWEN_TEST_FULL:-}" ] || packages="$packages cargo-web rustc-web libstd-rust-web-dev:arm64 libbenchmark-dev"
 [ "${1:-}" != web ] || packages=
@@ -54,14 +61,85 @@ for package in $packages; do
   dpkg-query -W -f '${Architecture} ${db:Status-Abbrev}\n' "$package" 2>/dev/null | grep -Eqx "($architecture|all) ii " ||
     missing="$missing $package"
 done
+
+stamp=.venv/requirements.txt
+needs_python=
+[ "${1:-}" = web ] || cmp -s cmake/requirements.txt "$stamp" || needs_python=yes
+
+#----------------------------------------------------------------------------------------
+# What stands in the way
+#----------------------------------------------------------------------------------------
+
+sudo=
+if [ -n "$missing" ]; then
+  command -v apt-get >/dev/null || fail "the system has no apt-get; install these packages another way:$missing"
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || fail "only root can install packages, and sudo is missing; let root run \"make setup\" here, or install$missing"
+    # A terminal asks for the password.
+    [ -t 0 ] || sudo -n true 2>/dev/null || fail "only root can install packages, and sudo asks for a password; run make in a terminal, or install$missing"
+    sudo=sudo
+  fi
+fi
+# In MiB: what apt-get tells with the archives, 424 of .venv and 171 of build. Of a few
+# packages apt-get tells the space itself.
+package_space=0
+case $missing in *libmlir-22-dev*) package_space=2400 ;; esac
+[ "$package_space" = 0 ] || [ "${1:-}" != tests ] || package_space=4000
+own_space=0
+[ -z "$needs_python" ] || own_space=700
+if is_same_disk /usr .; then
+  require_space . $((package_space + own_space)) "packages, .venv and build"
+else
+  require_space /usr "$package_space" "packages"
+  require_space . "$own_space" ".venv and build"
+fi
+
+#----------------------------------------------------------------------------------------
+# Installation
+#----------------------------------------------------------------------------------------
+
+# require WHAT LOG COMMAND...: runs a command. If it fails, says what is missing with the
+# last error of the log that it writes.
+require() {
+  what=$1 log=$2
+  shift 2
+  status=0
+  "$@" 2>"$log" || status=$?
+  [ "$status" = 0 ] || fail "$what: $(grep -E '^(E:|ERROR|error)' "$log" | tail -n 1 | cut -c 1-300)"
+}
+
+python_packages() {
+  [ -n "$needs_python" ] || return 0
+  echo "== install Python packages in .venv (cmake/requirements.txt; Halide, which makes kernels, is the largest)"
+  rm -rf .venv
+  python3 -m venv .venv
+  # shellcheck disable=SC2086
+  require "the Python packages of cmake/requirements.txt cannot be installed from their registry" .venv/errors \
+    .venv/bin/pip install $pip_options --retries 1 --timeout 60 --disable-pip-version-check -r cmake/requirements.txt
+  cp cmake/requirements.txt "$stamp"
+}
+
+# Beside Debian's packages, if Python has what it needs and no terminal shows the
+# progress of both.
+if [ ! -t 2 ] && [ "${1:-}" != web ] && python3 -c 'import ensurepip' 2>/dev/null; then
+  python_packages &
+  python_job=$!
+fi
+
 if [ -n "$missing" ]; then
   echo "== install Debian packages (LLVM and MLIR are large, so the download takes minutes):$missing"
-  sudo=
-  [ "$(id -u)" = 0 ] || sudo=sudo
-  dpkg --print-foreign-architectures | grep -qx arm64 || $sudo dpkg --add-architecture arm64
-  $sudo apt-get update -qq
+  errors=$(mktemp)
+  trap 'rm -f "$errors"' EXIT
+  case $missing in
+  *:arm64*) dpkg --print-foreign-architectures | grep -qx arm64 || $sudo dpkg --add-architecture arm64 ;;
+  esac
+  # A registry that does not answer must not take minutes.
+  network="-o Acquire::Retries=1 -o Acquire::http::Timeout=30"
   # shellcheck disable=SC2086
-  DEBIAN_FRONTEND=noninteractive $sudo apt-get install $apt_options --no-install-recommends $missing
+  require "Debian's lists of packages cannot be fetched" "$errors" $sudo apt-get update -qq $network -o APT::Update::Error-Mode=any
+  # shellcheck disable=SC2086
+  require "Debian packages cannot be installed" "$errors" \
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install $apt_options $network --no-install-recommends $missing
 fi
 
 [ "${1:-}" != web ] || exit 0

@@ -4,9 +4,15 @@
 get_filename_component(QWEN_SOURCE_DIR ${CMAKE_CURRENT_LIST_DIR} DIRECTORY)
 get_filename_component(QWEN_TOOLS_DIR ${CMAKE_COMMAND} DIRECTORY)
 
-# Prints what the next stage does, on stderr.
+# Prints what the next stage does, on stderr. The file that QWEN_STAGES names gets its
+# start, in seconds, and its name.
 function(qwen_say text)
   message(NOTICE "== ${text}")
+  if(DEFINED ENV{QWEN_STAGES})
+    string(TIMESTAMP seconds %s)
+    string(REGEX REPLACE " \\(.*\\)" "" name "${text}")
+    file(APPEND $ENV{QWEN_STAGES} "${seconds} ${name}\n")
+  endif()
 endfunction()
 
 # Runs a command with its stdout sent to stderr; stops everything if it fails.

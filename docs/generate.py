@@ -1,14 +1,14 @@
 """Generates the parts of the documentation that come from the tools; `make docs` runs it.
 
-  generate.py            refresh docs/dialect.md, docs/server-options.md, deploy/, the table of formats in README.md, and the IR in
-                         docs/architecture.md and docs/stages/*.md
+  generate.py            refresh docs/dialect.md, docs/server-options.md, deploy/, the table of formats in
+                         docs/compile-options.md, and the IR in docs/architecture.md and docs/stages/*.md
   generate.py --check    change nothing; fail and print a diff if something is stale
 
 qwen-opt, qwen-run and mlir-tblgen must be in PATH.
 
 The ODS files give docs/dialect.md. The help of `qwen-run serve` gives docs/server-options.md and deploy/qwen-run.conf, and the numbers
 in the other files of deploy/ that follow from a default. The help of `qwen-opt` gives the table below `<!-- formats of --weights -->` in
-README.md, the largest format first. In the other pages a comment `<!-- PART of STAGE -->` defines the contents of the code block
+docs/compile-options.md, the largest format first. In the other pages a comment `<!-- PART of STAGE -->` defines the contents of the code block
 below it, for neoverse-n1:
 
   ops of STAGE        the ops of the first layer; in stage calls, their calls of kernels
@@ -112,7 +112,7 @@ def with_parts(text):
 
 
 def with_formats(text):
-    """README.md with the table of the formats of --weights."""
+    """docs/compile-options.md with the table of the formats of --weights."""
     option = re.search(r"^  --weights .*?(?=^  -)", output("qwen-opt", "--help"), re.MULTILINE | re.DOTALL)[0]
     option = re.sub(r"\s+", " ", option).strip()
     keep = re.search(r"; keep: (.*?);", option)[1]
@@ -170,7 +170,7 @@ def deployed():
 def main():
     check = sys.argv[1:] == ["--check"]
     files = {DOCS / "dialect.md": dialect(), DOCS / "server-options.md": server_table(), **deployed(),
-             ROOT / "README.md": with_formats((ROOT / "README.md").read_text())}
+             DOCS / "compile-options.md": with_formats((DOCS / "compile-options.md").read_text())}
     for page in [DOCS / "architecture.md", *sorted((DOCS / "stages").glob("*.md"))]:
         files[page] = with_parts(page.read_text())
     stale = []

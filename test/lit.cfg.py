@@ -40,5 +40,10 @@ if config.grammars == "ON":
     config.available_features.add("grammars")
 if "-fsanitize" in config.cxx_flags:
     config.available_features.add("sanitized")
+# Labels of tests that .ci/run leaves out, because no change affects them (changes.py).
+unaffected = os.environ.get("QWEN_UNAFFECTED", "")
+config.environment["QWEN_UNAFFECTED"] = unaffected
+config.available_features.update({"bits", "page"} - set(unaffected.split()))
 if "QWEN_TEST_FULL" in os.environ:
     config.environment["QWEN_TEST_FULL"] = os.environ["QWEN_TEST_FULL"]
+    config.available_features.add("full")

@@ -2,11 +2,11 @@
 
   tidy.py SOURCE BUILD      the folder of the project and one of its builds
 
-Sources that QWEN_UNITY unites in BUILD are read together, and so are the folders of TOGETHER and the headers that they include. The analyzer visits only
-functions of the file that it reads, not of files that this one includes: BUILD/tidy has a file for each of CMake's, with the text
-of the sources, and a finding in it is reported at its place in the source. clang-format, not llvm-include-order, keeps the order
-of includes there. Such a build is that of CI, where the analyzer takes six tenths of the time: it and one slow check run there only
-with QWEN_TEST_FULL, and it stops after 2,500 states of a function, else after 75,000 (docs/testing.md).
+Sources that QWEN_UNITY unites in BUILD are read together, and so are the folders of TOGETHER and the headers that they include. BUILD/tidy
+has a file for each of CMake's, with the text of the sources, and a finding in it is reported at its place in the source. clang-format, not
+llvm-include-order, keeps the order of includes there. Such a build is that of .ci/run: without the analyzer, which takes six tenths of the
+time, and one slow check. Where each source is read by itself, the analyzer stops after 75,000 states of a function (docs/testing.md). With
+QWEN_ONLY_CHANGED, clang-tidy reads the sources alone that the commits of the last day changed, or that include what they changed (changes.py).
 """
 import json
 import os
@@ -14,6 +14,8 @@ import pathlib
 import re
 import subprocess
 import sys
+
+import changes
 
 SOURCE, BUILD = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
 # Google Benchmark's header, which the other file of bench includes, has a leak by the analyzer.
@@ -31,7 +33,12 @@ TOGETHER = (
 # Of each of them: its group, and its number there.
 GROUPS = {f"{SOURCE}/{name}": (names, rank) for names in TOGETHER for rank, name in enumerate(names)}
 
-commands, places, united = {}, {}, False
+CHANGED = changes.changed_files() if "QWEN_ONLY_CHANGED" in os.environ else None
+INCLUDING = None if CHANGED is None else {f"{SOURCE}/{path}" for path in changes.including(CHANGED)}
+
+database = json.loads((BUILD / "compile_commands.json").read_text())
+united = any("/Unity/unity_" in command["file"] for command in database)
+commands, places = {}, {}
 
 
 def own(command):
@@ -39,9 +46,13 @@ def own(command):
     return command | {"command": re.sub(r" -Xclang -include(-pch)? -Xclang \S+", "", command["command"])}
 
 
+def is_read(source):
+    return re.match(PROGRAMS, source) and (INCLUDING is None or source in INCLUDING)
+
+
 def add(source, command):
     """A source of several targets is analysed once."""
-    if re.match(PROGRAMS, source):
+    if is_read(source):
         commands.setdefault(source, command)
 
 
@@ -68,14 +79,17 @@ def place(match):
 
 FOLDER.mkdir(parents=True, exist_ok=True)
 done, joined = set(), {}
-for number, command in enumerate(map(own, json.loads((BUILD / "compile_commands.json").read_text()))):
+for number, command in enumerate(map(own, database)):
     file = command["file"]
-    if "/Unity/unity_" not in file:
+    if "/Unity/unity_" in file:
+        sources = re.findall(r'#include "(.*)"', pathlib.Path(file).read_text())
+    elif united and folder(file) in GROUPS:
+        # It takes too long to be compiled with the others of its folder.
+        sources = [file]
+    else:
         add(file, command)
         continue
-    united = True
-    sources = [source for source in re.findall(r'#include "(.*)"', pathlib.Path(file).read_text())
-               if re.match(PROGRAMS, source) and source not in done]
+    sources = [source for source in sources if is_read(source) and source not in done]
     done.update(sources)
     for source in filter(lambda source: source.startswith(APART), sources):
         add(source, command | {"file": source, "command": command["command"].replace(file, source)})
@@ -95,11 +109,13 @@ CheckOptions:
   # It would follow main into all sources of a tool.
   bugprone-exception-escape.CheckMain: false
 """)
-if united and "QWEN_TEST_FULL" not in os.environ:
+if not commands:
+    sys.exit(print("no source to read: the commits of the last day changed none"))
+if united:
     # The other check takes half of the time of all checks.
     analyzer = ["-checks=-clang-analyzer-*,-bugprone-forward-declaration-namespace"]
 else:
-    analyzer = [f"-extra-arg={argument}" for argument in ("-Xclang", "-analyzer-config", "-Xclang", f"max-nodes={2500 if united else 75000}")]
+    analyzer = [f"-extra-arg={argument}" for argument in ("-Xclang", "-analyzer-config", "-Xclang", "max-nodes=75000")]
 process = subprocess.Popen(["run-clang-tidy-22", "-quiet", "-p", FOLDER, *analyzer, *sys.argv[3:]], stdout=subprocess.PIPE, text=True)
 for line in process.stdout:
     print(re.sub(rf"({FOLDER}/\d+\.cpp):(\d+)", place, line), end="", flush=True)

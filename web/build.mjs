@@ -86,7 +86,7 @@ writeFileSync(
 );
 
 // The licenses of the packages in the bundle.
-const licenses = ['dompurify', 'highlight.js', 'katex', 'marked'].map((name) => {
+const licenses = ['dompurify', 'highlight.js', 'katex', 'marked', 'marked-cjk-friendly'].map((name) => {
   const folder = join(root, 'node_modules', name);
   const {version, license} = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
   const file = readdirSync(folder).find((each) => /^licen[cs]e/i.test(each));

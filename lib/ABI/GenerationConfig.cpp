@@ -4,6 +4,8 @@
 
 #include "qwen/Support/JsonValue.h"
 
+#include <algorithm>
+
 using namespace qwen;
 
 void qwen::parseSampling(const JsonValue &root, GenerationConfig &generation) {
@@ -17,20 +19,33 @@ void qwen::parseSampling(const JsonValue &root, GenerationConfig &generation) {
 #include "qwen/ABI/SamplerOptions.def"
 }
 
-void qwen::parseSpecialTokens(const JsonValue &root, int64_t vocabSize,
-                              GenerationConfig &generation) {
-  const auto id = [&](const JsonValue &value) {
+std::optional<int32_t> qwen::parseSpecialToken(const JsonValue &value,
+                                               int64_t vocabSize,
+                                               std::set<std::string> *beyond) {
+  if (!beyond)
     return static_cast<int32_t>(value.integer(0, vocabSize - 1));
+  const int64_t id = value.integer(INT64_MIN, INT64_MAX);
+  if (id >= 0 && id < vocabSize)
+    return static_cast<int32_t>(id);
+  beyond->insert(value.name() + " " + std::to_string(id));
+  return std::nullopt;
+}
+
+void qwen::parseSpecialTokens(const JsonValue &root, int64_t vocabSize,
+                              GenerationConfig &generation,
+                              std::set<std::string> *beyond) {
+  const auto addEnd = [&](const JsonValue &value) {
+    if (const auto id = parseSpecialToken(value, vocabSize, beyond))
+      generation.eosTokenIds.push_back(*id);
   };
   if (const auto eos = root.findValue("eos_token_id");
       eos && generation.eosTokenIds.empty()) {
     if (eos->isArray())
-      for (const JsonValue &element : eos->elements())
-        generation.eosTokenIds.push_back(id(element));
+      std::ranges::for_each(eos->elements(), addEnd);
     else
-      generation.eosTokenIds.push_back(id(*eos));
+      addEnd(*eos);
   }
   if (const auto bos = root.findValue("bos_token_id");
       bos && !generation.bosTokenId)
-    generation.bosTokenId = id(*bos);
+    generation.bosTokenId = parseSpecialToken(*bos, vocabSize, beyond);
 }

@@ -105,19 +105,28 @@ Compile::Compile(const std::filesystem::path &path,
   quantization.rotated = isRotated();
 }
 
-/// Lets matrices of floats keep the integers that they were made of.
+/// Lets matrices of floats keep the integers that they were made of, unless
+/// nothing but matrices of few values has any.
 void Compile::keepGrids() {
-  std::map<std::string_view, int64_t> found;
+  std::vector<std::pair<WeightOp, std::unique_ptr<Owned>>> grids;
+  bool hasOthers = hasIntegers();
+  WeightSources &sources = model.checkpoint->weights();
   for (WeightOp weight : model.module->getOps<WeightOp>()) {
     const auto type = llvm::cast<mlir::RankedTensorType>(weight.getType());
     if (type.getRank() != 2 || weight.getExact() ||
         weight.getSource().getIntegers())
       continue;
-    WeightSources &sources = model.checkpoint->weights();
-    std::unique_ptr<Owned> grid =
-        findGrid(*weight.getSource().open(type, sources));
+    const WeightSourcePtr source = weight.getSource().open(type, sources);
+    std::unique_ptr<Owned> grid = findGrid(*source);
     if (!grid)
       continue;
+    hasOthers = hasOthers || !hasFewValues(*source);
+    grids.emplace_back(weight, std::move(grid));
+  }
+  if (!hasOthers)
+    return;
+  std::map<std::string_view, int64_t> found;
+  for (auto &[weight, grid] : grids) {
     const WeightFormat format = grid->keptFormat();
     ++found[weightFormatName(format)];
     replaceSource(weight, sources, format, std::move(grid));

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <tuple>
 
 using namespace qwen;
@@ -387,4 +388,17 @@ std::unique_ptr<Owned> qwen::findGrid(const WeightSource &source,
     if (auto result = GridFinder(source, *type, format).find(threads))
       return result;
   return nullptr;
+}
+
+bool qwen::hasFewValues(const WeightSource &source) {
+  constexpr size_t kFew = 3;
+  std::set<float> found;
+  std::vector<float> row(static_cast<size_t>(source.shape().k()));
+  for (int64_t output = 0; output < source.shape().outputs(); ++output) {
+    source.read(output, 1, row.data());
+    for (float value : row)
+      if (found.insert(value).second && found.size() > kFew)
+        return false;
+  }
+  return true;
 }

@@ -32,6 +32,21 @@ static std::optional<size_t> loneSurrogate(std::string_view text) {
   return std::nullopt;
 }
 
+/// "line 3, column 14", or "column 14" of a text of one line: where the byte
+/// `offset` of `text` is. A column counts characters.
+static std::string placeOf(std::string_view text, size_t offset) {
+  const std::string_view before = text.substr(0, offset);
+  const size_t lineStart = before.rfind('\n') + 1;
+  const auto isFirstByte = [](char c) { return (c & 0xc0) != 0x80; };
+  const auto line = std::ranges::count(before, '\n') + 1;
+  const auto column =
+      std::ranges::count_if(before.substr(lineStart), isFirstByte) + 1;
+  return (text.find('\n') == text.npos
+              ? ""
+              : "line " + std::to_string(line) + ", ") +
+         "column " + std::to_string(column);
+}
+
 namespace {
 /// Checks the events of the SAX parser. (The DOM parser with a callback
 /// searches an object again after each object in it.)
@@ -68,18 +83,24 @@ public:
   bool parse_error(size_t end, const std::string &,
                    const json::exception &error) override {
     constexpr int kNumberTooLarge = 406;
+    const size_t last = std::max<size_t>(end, 1) - 1;
     if (error.id == kNumberTooLarge)
-      throw Error(what +
-                  " has a number that is too large, which ends at byte " +
-                  std::to_string(end));
-    const bool isHalf =
-        std::string_view(error.what()).find("surrogate") != std::string::npos;
-    if (const auto at =
-            isHalf ? loneSurrogate(text.substr(0, end)) : std::nullopt)
+      throw Error(what + " has a number that is too large, which ends at " +
+                  placeOf(text, last));
+    const auto says = [&](std::string_view words) {
+      return std::string_view(error.what()).find(words) != std::string::npos;
+    };
+    if (const auto at = says("surrogate") ? loneSurrogate(text.substr(0, end))
+                                          : std::nullopt)
       throw Error(what + " is not JSON: " + printable(text.substr(*at, 6)) +
-                  " at byte " + std::to_string(*at + 1) +
+                  " at " + placeOf(text, *at) +
                   " is one half of a surrogate pair");
-    throw Error(what + " is not JSON");
+    if (text.empty())
+      throw Error(what + " is not JSON: it is empty");
+    if (end > text.size() || says("unexpected end of input"))
+      throw Error(what + " is not JSON: it ends too early, at " +
+                  placeOf(text, text.size()));
+    throw Error(what + " is not JSON at " + placeOf(text, last));
   }
 
 private:

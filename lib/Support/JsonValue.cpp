@@ -2,8 +2,10 @@
 
 #include "qwen/Support/JsonValue.h"
 
+#include "qwen/Support/JsonDigits.h"
 #include "qwen/Support/Text.h"
 
+#include <cmath>
 #include <set>
 
 using namespace qwen;
@@ -16,7 +18,24 @@ std::string qwen::describe(const json &value) {
     return "an array";
   if (value.is_object())
     return "an object";
+  // Of files that Python wrote.
+  if (value.is_number_float() && !std::isfinite(value.get<double>()))
+    return std::isnan(value.get<double>()) ? "NaN"
+           : value > 0                     ? "Infinity"
+                                           : "-Infinity";
+  if (value.is_binary())
+    return digitsOf(value).value_or("");
   return value.dump();
+}
+
+nlohmann::ordered_json qwen::parseObjectWithDigits(std::string_view text,
+                                                   const ErrorText &what,
+                                                   const JsonLimits &limits) {
+  nlohmann::ordered_json value = parseWithDigits(text, what, limits);
+  if (!value.is_object())
+    throw Error(what + " has " + part::found(describe(value)) + " when " +
+                part::needed("a JSON object") + " is needed");
+  return value;
 }
 
 void JsonValue::error(const ErrorText &what) const {

@@ -3,12 +3,12 @@
 #include "qwen/Support/Pages.h"
 
 #include "qwen/Support/Error.h"
+#include "qwen/Support/TemporaryFile.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <filesystem>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -18,11 +18,7 @@ Pages::Pages(uint64_t bytes, Place place, const std::string &name)
     : base(MAP_FAILED), size(bytes) {
   int fd = -1, error = 0, flags = MAP_PRIVATE | MAP_ANONYMOUS;
   if (place == Place::TemporaryFile) {
-    std::string path =
-        (std::filesystem::temp_directory_path() / "qwen-XXXXXX").string();
-    fd = mkostemp(path.data(), O_CLOEXEC);
-    if (fd >= 0)
-      unlink(path.c_str());
+    fd = openUnnamedFile();
     // A write to a hole would be a fault where the disk is full.
     error = fd < 0 ? errno : posix_fallocate(fd, 0, static_cast<off_t>(size));
     flags = MAP_SHARED;

@@ -11,6 +11,21 @@ static constexpr const char *kFp8NoEffect[] = {
     "activation_scheme", "scale_fmt", "quant_method", "modules_to_not_convert",
     "ignored_layers"};
 
+/// The blocks of a file that does not tell them: those of transformers, or a
+/// scale for each output, or one for all.
+static ScaleBlock blockOf(const StoredTensor &weight,
+                          const StoredTensor &scale) {
+  constexpr ScaleBlock kUsual = {128, 128};
+  if (WeightShape{scale.shape}.values() == 1)
+    return {0, 0};
+  const std::vector<int64_t> &sizes = weight.shape;
+  const bool isUsual =
+      sizes.size() == 2 && scale.shape.front() != sizes[0] &&
+      scale.shape == std::vector<int64_t>{ceilDiv(sizes[0], kUsual.outputs),
+                                          ceilDiv(sizes[1], kUsual.columns)};
+  return isUsual ? kUsual : ScaleBlock{1, 0};
+}
+
 namespace {
 class Fp8Form final : public WeightForm {
 public:
@@ -27,13 +42,11 @@ public:
     const StoredTensor &weight = *tensors[0], &scale = *tensors[1];
     if (weight.typeName != "F8_E4M3")
       return nullptr;
-    const bool isOne = WeightShape{scale.shape}.values() == 1;
-    return makeFloat8(weight, scale,
-                      block.value_or(ScaleBlock{isOne ? 0 : 1, 0}), "FP8");
+    return makeFloat8(weight, scale, block ? *block : blockOf(weight, scale),
+                      "FP8");
   }
 
 private:
-  /// None: a scale for each output, or one for all.
   std::optional<ScaleBlock> block;
 };
 } // namespace

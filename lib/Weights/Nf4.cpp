@@ -53,6 +53,19 @@ static Nf4State readNf4State(const StoredTensor &tensor) {
   return state;
 }
 
+/// Throws Error unless `tensor` has `bytes` bytes of codes in a column of a
+/// type in which bitsandbytes stores them (bnb_4bit_quant_storage).
+static void requireCodes(const StoredTensor &tensor, int64_t bytes) {
+  if (tensor.typeName != "U8")
+    requireFloats(tensor);
+  const int64_t size = tensor.type ? storedBytes(*tensor.type, 1) : 1;
+  requireShape(tensor, {ceilDiv(bytes, size), 1});
+  if (bytes % size != 0)
+    throw Error(describeTensor(tensor) + " has " +
+                part::found(ceilDiv(bytes, size)) + " values when " +
+                part::needed(bytes) + " bytes of codes are needed");
+}
+
 /// The numbers of a table of this size.
 static std::vector<float> readTable(const StoredTensor &tensor, int64_t size) {
   requireFloats(tensor);
@@ -70,8 +83,7 @@ public:
       : text(describeTensor(*tensors[0])), sizes(state.shape),
         block(state.block), readBytes(storedBytesOf(tensors)),
         codes(*tensors[0]), table(readTable(*tensors[2], 16)) {
-    requireType(codes, "U8");
-    requireShape(codes, {ceilDiv(sizes.values(), 2), 1});
+    requireCodes(codes, ceilDiv(sizes.values(), 2));
     const int64_t blocks = ceilDiv(sizes.values(), block);
     if (state.nestedBlock == 0)
       scales = readTable(*tensors[1], blocks);

@@ -126,7 +126,7 @@ uint64_t Artifact::checkWeights(uint64_t first,
 }
 
 uint64_t Artifact::check() const {
-  checkCode(file, layout);
+  checkCode();
   checkWeights();
   return layout.header.code.size + layout.header.weights.size;
 }

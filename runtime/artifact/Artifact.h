@@ -73,6 +73,9 @@ public:
   uint64_t checkWeights(uint64_t first = 0,
                         const std::function<bool()> &enough = {}) const;
 
+  /// Checks the code. Throws Error if it is damaged.
+  void checkCode() const { qwen::checkCode(file, layout); }
+
   /// Checks the code and all weights. Returns the number of checked bytes.
   /// Throws Error if the code or a MiB of the weights is damaged.
   uint64_t check() const;

@@ -3,6 +3,7 @@
 #include "artifact/File.h"
 
 #include "qwen/Support/Error.h"
+#include "qwen/Support/OutputTarget.h"
 
 #include <cerrno>
 #include <cstdlib>
@@ -39,6 +40,12 @@ File::File(std::string path) : filePath(std::move(path)) {
   if (!S_ISREG(status.st_mode))
     fail("it is not a regular file");
   bytes = static_cast<uint64_t>(status.st_size);
+  try {
+    noteInput(filePath);
+  } catch (...) {
+    close(fd);
+    throw;
+  }
 }
 
 File::~File() {

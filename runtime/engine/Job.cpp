@@ -258,7 +258,11 @@ void Job::settle(size_t position, int32_t token,
   settled = position + 1;
   tell(logits, token, static_cast<int64_t>(position));
   const bool isOver = request.constraint && request.constraint->isDone();
-  if (!ended && (isOver || std::ranges::count(request.stopTokens, token)))
+  const auto isEnd = [&] {
+    return std::ranges::count(request.stopTokens, token) &&
+           (!request.isEnd || request.isEnd(token));
+  };
+  if (!ended && (isOver || isEnd()))
     ended = EndReason::Stop;
 }
 

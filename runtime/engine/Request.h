@@ -93,6 +93,9 @@ struct Request {
   int64_t maxTokens = std::numeric_limits<int64_t>::max();
   /// Tokens that end the answer. They are drawn and passed to onToken.
   std::vector<int32_t> stopTokens = {};
+  /// Called with each of them behind onToken. Returns whether it ends the
+  /// answer there; null if all do. A beam search does not call it.
+  std::function<bool(int32_t id)> isEnd = {};
   /// Requests of a higher priority come first.
   int32_t priority = 0;
   /// Only requests with the same salt share pages.

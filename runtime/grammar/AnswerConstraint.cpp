@@ -29,9 +29,18 @@ AnswerConstraint::AnswerConstraint(std::unique_ptr<TokenConstraint> textGrammar,
       sections(sectionsOf(format)), ends(answerEnds.begin(), answerEnds.end()) {
 }
 
+template <typename Ask> auto AnswerConstraint::asked(const Ask &ask) {
+  try {
+    return ask();
+  } catch (const Error &) {
+    failed = true;
+    throw;
+  }
+}
+
 std::vector<int32_t> AnswerConstraint::others() const {
   std::vector<int32_t> ids;
-  if (isFirst)
+  if (isFirst && parser.mayReason())
     for (const Section &section : sections)
       ids.push_back(*section.open.token);
   if (ended && !isBegun && closed < ended->closing.size())
@@ -50,13 +59,15 @@ static uint32_t bitOf(int32_t id) {
 std::span<const uint32_t> AnswerConstraint::allowed() {
   if (parser.isReasoning()) {
     if (reasoning.empty()) {
-      reasoning.assign(grammar->allowed().size(), UINT32_MAX);
+      reasoning.assign(asked([&] { return grammar->allowed(); }).size(),
+                       UINT32_MAX);
       for (const int32_t id : ends)
         wordOf(id, reasoning) &= ~bitOf(id);
     }
     return reasoning;
   }
-  const std::span<const uint32_t> allowed = grammar->allowed();
+  const std::span<const uint32_t> allowed =
+      asked([&] { return grammar->allowed(); });
   const std::vector<int32_t> more = others();
   if (more.empty())
     return allowed;
@@ -82,5 +93,5 @@ void AnswerConstraint::accept(int32_t id) {
     return;
   }
   isBegun = true;
-  grammar->accept(id);
+  asked([&] { grammar->accept(id); });
 }

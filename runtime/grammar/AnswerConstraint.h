@@ -16,7 +16,8 @@ void requireMarks(const AnswerFormat *format);
 
 /// A grammar of an answer that may have reasoning, which it says nothing of,
 /// except that the answer does not end in it. Where the reasoning may begin,
-/// its mark may come in place of the first token. What templates write behind
+/// its mark may come in place of the first token, unless the prompt has closed
+/// it or the request is not to think (AnswerParser::mayReason). What templates write behind
 /// the reasoning may come before the grammar's first token.
 class AnswerConstraint final : public TokenConstraint {
 public:
@@ -30,10 +31,14 @@ public:
   std::span<const uint32_t> allowed() override;
   void accept(int32_t id) override;
   bool isDone() const override { return grammar->isDone(); }
+  /// Whether the grammar has thrown an error.
+  bool hasFailed() const { return failed; }
 
 private:
   using Section = AnswerFormat::Section;
 
+  /// The grammar's answer to `ask`. Notes that it failed.
+  template <typename Ask> auto asked(const Ask &ask);
   /// The tokens besides the grammar's that may come next.
   std::vector<int32_t> others() const;
 
@@ -43,6 +48,7 @@ private:
   const std::vector<int32_t> ends;
   /// Whether no token has come, and whether the grammar has had one.
   bool isFirst = true, isBegun = false;
+  bool failed = false;
   /// The section that has ended, and how many of its closing tokens have come.
   const Section *ended = nullptr;
   size_t closed = 0;

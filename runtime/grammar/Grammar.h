@@ -13,6 +13,7 @@
 #include "text/Tokenizer.h"
 
 #include <memory>
+#include <stop_token>
 
 namespace qwen {
 
@@ -51,13 +52,36 @@ class GrammarCompiler {
 public:
   virtual ~GrammarCompiler() = default;
   /// Throws Error with one line if the text is no grammar, if it has a keyword
-  /// that cannot be kept, if no text has its form, or if it is too large.
+  /// that cannot be kept, if no text has its form, or if it is too large
+  /// (GrammarLimits), and Error of the kind Cancelled soon after a request to
+  /// stop.
   virtual std::unique_ptr<Grammar>
-  compile(const GrammarSource &source) const = 0;
+  compile(const GrammarSource &source,
+          const std::stop_token &stop = {}) const = 0;
 };
 
-/// Maximum number of bytes of a grammar.
-inline constexpr size_t kMostGrammarBytes = size_t{1} << 20;
+/// Bounds of a grammar besides those of schemas (SchemaLimits). They are
+/// counts, as a bound in seconds would refuse the same grammar under load. To
+/// make one takes at most about a second and 200 MB, and a mask about 50 ms.
+struct GrammarLimits {
+  /// Maximum number of bytes of its text.
+  static constexpr size_t kBytes = size_t{1} << 20;
+  /// Maximum number of objects of a schema, and of colons, one for each rule,
+  /// of a grammar in Lark. Readers recurse along them, by 8 KiB each at most.
+  static constexpr size_t kParts = 4096;
+  /// Maximum number of states of its lexer, of 1 to 2 KB each.
+  static constexpr size_t kStates = 50000;
+  /// Steps to make the first states, of about 100 ns each.
+  static constexpr uint64_t kFirstSteps = 1000000;
+  /// Maximum number of rules that wait at one place of a text: four for each
+  /// property that may be left out.
+  static constexpr size_t kRulesAtOnce = 20000;
+  /// The same of all tokens of a mask.
+  static constexpr size_t kRulesOfMask = 200000;
+  /// Maximum number of ways in which expressions of Lark that "&" joins go on
+  /// together with a byte.
+  static constexpr double kJoinedWays = 262144;
+};
 
 /// Whether there is a library of grammars.
 bool hasGrammars();

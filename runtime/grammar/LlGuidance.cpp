@@ -10,22 +10,32 @@
 
 #include "grammar/LlGuidance.h"
 
+#include "grammar/JsonText.h"
+#include "text/JsonScanner.h"
+#include "text/KeptSchema.h"
 #include "text/LarkText.h"
 
 #include "qwen/Support/Error.h"
-#include "qwen/Support/JsonValue.h"
+#include "qwen/Support/JsonDigits.h"
 
 #include <llguidance.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <functional>
 #include <mutex>
 #include <pthread.h>
 
 using namespace qwen;
 using nlohmann::ordered_json;
+
+/// Makes the first states of a grammar within `limits`, which llguidance does
+/// not keep there. Returns 0, or -1 with a message. Of llguidance/lib.rs.
+extern "C" int32_t qwen_check_grammar(const char *kind, const char *text,
+                                      const LlgParserLimits *limits,
+                                      char *message, size_t size);
 
 namespace {
 
@@ -44,8 +54,8 @@ using Vocabulary = std::unique_ptr<LlgTokenizer, FreeTokenizer>;
 /// What is left of a grammar in one answer.
 class State final : public TokenConstraint {
 public:
-  explicit State(Matcher start)
-      : matcher(std::move(start)),
+  State(Matcher start, AnswerJson answerJson)
+      : matcher(std::move(start)), json(std::move(answerJson)),
         words(llg_matcher_get_mask_byte_size(matcher.get()) /
               sizeof(uint32_t)) {}
 
@@ -55,6 +65,7 @@ public:
 
 private:
   const Matcher matcher;
+  AnswerJson json;
   std::vector<uint32_t> words;
   /// Whether `words` are those of the next token.
   bool isKnown = false;
@@ -62,17 +73,21 @@ private:
 
 class LlGrammar final : public Grammar {
 public:
-  explicit LlGrammar(Matcher start) : first(std::move(start)) {}
+  LlGrammar(Matcher start, AnswerJson answerJson)
+      : first(std::move(start)), json(std::move(answerJson)) {}
 
   std::unique_ptr<TokenConstraint> start() const override {
     // Copies share nothing with the matcher. Two threads must not copy it at
     // the same time.
     const std::lock_guard lock(mutex);
-    return std::make_unique<State>(Matcher(llg_clone_matcher(first.get())));
+    return std::make_unique<State>(Matcher(llg_clone_matcher(first.get())),
+                                   json);
   }
 
 private:
   const Matcher first;
+  /// Before its first token.
+  const AnswerJson json;
   mutable std::mutex mutex;
 };
 
@@ -80,10 +95,12 @@ class LlCompiler final : public GrammarCompiler {
 public:
   LlCompiler(const Tokenizer &tokenizer, std::span<const int32_t> ends);
 
-  std::unique_ptr<Grammar> compile(const GrammarSource &source) const override;
+  std::unique_ptr<Grammar> compile(const GrammarSource &source,
+                                   const std::stop_token &stop) const override;
 
 private:
   Vocabulary vocabulary;
+  const std::shared_ptr<const TokenTexts> texts;
 };
 
 } // namespace
@@ -92,16 +109,54 @@ private:
 // Texts
 //===----------------------------------------------------------------------===//
 
+namespace {
+/// What an error of llguidance that has `words` becomes: its own text names
+/// options of the library, or what only the library knows.
+struct Message {
+  std::string_view words, text;
+};
+} // namespace
+
+static constexpr std::string_view kTooManyStates =
+    "the expressions of the grammar have too many states: patterns, formats "
+    "and "
+    "lengths of one string, multipleOf with a range, or joined terminals";
+static constexpr std::string_view kTooLarge = "the grammar is too large";
+static constexpr Message kMessages[] = {
+    {"oneOf constraints are not supported",
+     "oneOf is kept only where types or constants tell its schemas apart; "
+     "anyOf "
+     "allows documents of several"},
+    {"NoExtensionBias", "no token may come next"},
+    {"no text matches an expression",
+     "a part of the grammar has no text: multipleOf within a range, "
+     "patternProperties whose names are all in properties, or a terminal"},
+    {"panic:", "the grammar cannot be made"},
+    {"Unable to determine if regex is empty", kTooManyStates},
+    {"precomputation failed", kTooManyStates},
+    {"too many expressions", kTooManyStates},
+    {"too many states", kTooManyStates},
+    {"fuel exhausted", kTooManyStates},
+    {"check fuel", kTooManyStates},
+    {"initial lexer configuration", kTooLarge},
+    {"grammar size", kTooLarge},
+    {"schema too large", kTooLarge},
+    {"stack level exceeded", kTooLarge},
+    {"Current row has", kTooLarge},
+    {"items limit", kTooLarge},
+};
+
 /// An error of llguidance in one line: its first one and, of regular
 /// expressions, the one with the cause.
 static Error errorOf(std::string_view text) {
+  for (const Message &message : kMessages)
+    if (text.find(message.words) != std::string_view::npos)
+      return Error(std::string(message.text));
   constexpr std::string_view kCause = "\nerror:";
   const auto lineAt = [&](size_t begin) {
     return std::string(text.substr(begin, text.find('\n', begin) - begin));
   };
   std::string line = lineAt(0);
-  if (line == "NoExtensionBias")
-    line = "no token may come next";
   if (const size_t cause = text.find(kCause); cause != std::string_view::npos)
     line += lineAt(cause + kCause.size());
   if (!line.empty())
@@ -112,19 +167,17 @@ static Error errorOf(std::string_view text) {
 
 static Error errorOf(const Matcher &matcher) {
   const char *const text = llg_matcher_get_error(matcher.get());
-  return errorOf(text ? text : "no token may come next");
+  return errorOf(text ? text : "NoExtensionBias");
 }
 
-/// Maximum number of objects of a schema, and of colons, one for each rule, of
-/// a grammar in Lark.
-static constexpr size_t kMostParts = 4096;
-/// An object took up to 8 KiB.
-static constexpr size_t kStackBytes = kMostParts << 14;
+/// Twice what the parts take.
+static constexpr size_t kStackBytes = GrammarLimits::kParts << 14;
 
 static void requireParts(size_t count, const char *what) {
-  if (count > kMostParts)
+  if (count > GrammarLimits::kParts)
     throw Error("the grammar has " + std::to_string(count) + " " + what +
-                " when at most " + std::to_string(kMostParts) + " are allowed");
+                " when at most " + std::to_string(GrammarLimits::kParts) +
+                " are allowed");
 }
 
 static size_t countObjects(const ordered_json &value) {
@@ -136,8 +189,7 @@ static size_t countObjects(const ordered_json &value) {
 }
 
 static ordered_json parse(const std::string &text) {
-  checkJson(text, "the grammar", kRequestJson);
-  return ordered_json::parse(text);
+  return parseWithDigits(text, "the grammar", kRequestJson);
 }
 
 static std::string withFewObjects(const std::string &text) {
@@ -152,7 +204,8 @@ static std::string withFewObjects(const std::string &text) {
 
 /// A Lark grammar of the strings of a JSON array.
 static std::string anyOf(const std::string &text) {
-  std::string rule = "start: ";
+  // One expression, as a rule for each would exceed the rules at one place.
+  std::string rule = "start: CHOICE\nCHOICE: ";
   const char *before = "";
   for (const ordered_json &each : parse(text)) {
     rule += before + each.dump(-1, ' ', /*ensure_ascii=*/true);
@@ -162,18 +215,58 @@ static std::string anyOf(const std::string &text) {
 }
 
 namespace {
-/// How llguidance reads the text of a kind.
+/// How llguidance reads the text of a kind, and the JSON of its answers.
 struct KindRow {
   const char *name;
   std::string (*write)(const std::string &text);
+  JsonPart json;
 };
 } // namespace
 
 static std::string same(const std::string &text) { return text; }
 
+/// Refuses expressions that "&" joins if they may go on in too many ways. The
+/// parts of one may be anywhere.
+static void requireFewJoined(const std::string &text) {
+  const auto count = [&](std::string_view letters) {
+    return static_cast<double>(std::ranges::count_if(text, [&](char c) {
+      return letters.find(c) != std::string_view::npos;
+    }));
+  };
+  const double joined = count("&") + 1;
+  if (joined > 1 && std::pow(1 + count("|*+?{") / joined, joined) >
+                        GrammarLimits::kJoinedWays)
+    throw Error("the grammar has too many expressions that & joins");
+}
+
+/// A grammar in Lark with its JSON schemas as they are kept.
+static std::string withKeptSchemas(const std::string &text) {
+  constexpr std::string_view kSchema = "%json";
+  std::string kept;
+  size_t from = 0;
+  for (size_t at = 0; (at = text.find(kSchema, at)) != std::string::npos;) {
+    at += kSchema.size();
+    const size_t begin =
+        std::min(text.find_first_not_of(" \t\n", at), text.size());
+    JsonScanner scanner;
+    std::string schema;
+    const size_t size =
+        scanner.push(std::string_view(text).substr(begin), schema);
+    if (!scanner.isDone() || !schema.starts_with('{'))
+      throw Error(std::string(kSchema) +
+                  " needs a JSON object behind it, nested at most " +
+                  std::to_string(JsonScanner::kMostDepth) + " deep");
+    const ordered_json read = parse(schema);
+    kept += text.substr(from, begin - from) + keptSchema(read).dump();
+    at = from = begin + size;
+  }
+  return kept + text.substr(from);
+}
+
 static std::string withFewRules(const std::string &text) {
   requireParts(static_cast<size_t>(std::ranges::count(text, ':')), "colons");
-  return text;
+  requireFewJoined(text);
+  return withKeptSchemas(text);
 }
 
 /// Its rules come from callGrammar and are few; its schemas are the request's.
@@ -184,8 +277,11 @@ static std::string withFewSchemas(const std::string &text) {
 
 /// By GrammarKind.
 static constexpr KindRow kKinds[] = {
-    {"json_schema", withFewObjects}, {"regex", same},          {"lark", anyOf},
-    {"lark", withFewRules},          {"lark", withFewSchemas},
+    {"json_schema", withFewObjects, JsonPart::All},
+    {"regex", same, JsonPart::None},
+    {"lark", anyOf, JsonPart::None},
+    {"lark", withFewRules, JsonPart::None},
+    {"lark", withFewSchemas, JsonPart::BetweenMarks},
 };
 
 //===----------------------------------------------------------------------===//
@@ -203,7 +299,8 @@ static constexpr const char *kSlices[] = {R"([\x20\x0A\x0D\x09]+)",
                                           nullptr};
 
 LlCompiler::LlCompiler(const Tokenizer &tokenizer,
-                       std::span<const int32_t> ends) {
+                       std::span<const int32_t> ends)
+    : texts(std::make_shared<TokenTexts>(tokenizer)) {
   // What llguidance begins the names of tokens with that stand for no text.
   constexpr char kMark = '\xff';
   const auto size = static_cast<size_t>(tokenizer.vocabSize());
@@ -261,32 +358,56 @@ static void runOnLargeStack(std::function<void()> work) {
   pthread_join(thread, nullptr);
 }
 
-std::unique_ptr<Grammar>
-LlCompiler::compile(const GrammarSource &source) const {
-  if (source.text.size() > kMostGrammarBytes)
-    throw Error("the grammar has " + std::to_string(source.text.size()) +
-                " bytes when at most " + std::to_string(kMostGrammarBytes) +
-                " are allowed");
-  if (source.text.find('\0') != std::string::npos)
-    throw Error("the grammar has a character of code 0");
-  const KindRow &kind = kKinds[static_cast<size_t>(source.kind)];
-  const std::string text = kind.write(source.text);
-
+static LlgConstraintInit initOf(const LlgTokenizer *vocabulary) {
   LlgConstraintInit init = {};
-  llg_constraint_init_set_defaults(&init, vocabulary.get());
+  llg_constraint_init_set_defaults(&init, vocabulary);
   init.log_buffer_level = 0;
   init.log_stderr_level = 0;
   init.limits.verbose_errors = false;
-  // A state takes 1 to 2 KB. The other limits bound a mask by about 20 ms.
-  init.limits.max_lexer_states = 50000;
+  init.limits.max_lexer_states = GrammarLimits::kStates;
+  init.limits.initial_lexer_fuel = GrammarLimits::kFirstSteps;
+  init.limits.max_items_in_row = GrammarLimits::kRulesAtOnce;
+  init.limits.step_max_items = GrammarLimits::kRulesOfMask;
+  return init;
+}
+
+std::unique_ptr<Grammar>
+LlCompiler::compile(const GrammarSource &source,
+                    const std::stop_token &stop) const {
+  if (source.text.size() > GrammarLimits::kBytes)
+    throw Error("the grammar has " + std::to_string(source.text.size()) +
+                " bytes when at most " + std::to_string(GrammarLimits::kBytes) +
+                " are allowed");
+  if (source.text.find('\0') != std::string::npos)
+    throw Error("the grammar has a character of code 0");
+  const auto requireRunning = [&] {
+    if (stop.stop_requested())
+      throw Error("the grammar was cancelled", ErrorKind::Cancelled);
+  };
+  requireRunning();
+  const KindRow &kind = kKinds[static_cast<size_t>(source.kind)];
+  const std::string text = kind.write(source.text);
+  const LlgConstraintInit init = initOf(vocabulary.get());
+
+  std::array<char, 4096> error = {};
+  int32_t failed = 0;
+  runOnLargeStack([&] {
+    failed = qwen_check_grammar(kind.name, text.c_str(), &init.limits,
+                                error.data(), error.size());
+  });
+  if (failed)
+    throw errorOf(error.data());
+  requireRunning();
   Matcher matcher;
   runOnLargeStack(
       [&] { matcher.reset(llg_new_matcher(&init, kind.name, text.c_str())); });
+  requireRunning();
   // Some faults show when tokens are looked for.
   if (llg_matcher_is_error(matcher.get()) ||
       llg_matcher_compute_mask(matcher.get()) != 0)
     throw errorOf(matcher);
-  return std::make_unique<LlGrammar>(std::move(matcher));
+  return std::make_unique<LlGrammar>(std::move(matcher),
+                                     AnswerJson(texts, kind.json));
 }
 
 std::span<const uint32_t> State::allowed() {
@@ -294,6 +415,8 @@ std::span<const uint32_t> State::allowed() {
       llg_matcher_compute_mask_into(matcher.get(), words.data(),
                                     words.size() * sizeof(uint32_t)) != 0)
     throw errorOf(matcher);
+  if (!isKnown)
+    json.filter(words);
   isKnown = true;
   return words;
 }
@@ -302,6 +425,7 @@ void State::accept(int32_t id) {
   isKnown = false;
   if (llg_matcher_consume_token(matcher.get(), static_cast<uint32_t>(id)) != 0)
     throw errorOf(matcher);
+  json.accept(id);
 }
 
 std::unique_ptr<GrammarCompiler>

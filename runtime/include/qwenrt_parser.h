@@ -15,7 +15,8 @@ typedef struct qwen_parser qwen_parser;
 
 typedef struct qwen_parser_options {
   uint32_t size;
-  /* Not 0: a stop string belongs to the text. */
+  /* Not 0: a stop string belongs to the text. Stop strings do not count in
+     reasoning, in white space behind it, and in calls. */
   int32_t include_stop;
   /* Not 0: special tokens have text too. */
   int32_t keep_special;

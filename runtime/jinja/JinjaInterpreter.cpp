@@ -5,6 +5,8 @@
 #include "jinja/JinjaBuiltins.h"
 #include "text/Unicode.h"
 
+#include "qwen/Support/JsonDigits.h"
+
 #include <algorithm>
 
 using namespace qwen;
@@ -201,10 +203,11 @@ Value Interpreter::fromJson(const ordered_json &json, Origin origin,
   case ordered_json::value_t::number_integer:
     return json.get<int64_t>();
   case ordered_json::value_t::number_unsigned:
-    // Values above INT64_MAX become floats; templates do not need them.
     if (json.get<uint64_t>() > uint64_t(INT64_MAX))
-      return json.get<double>();
+      return Value::longInteger(json.dump());
     return json.get<int64_t>();
+  case ordered_json::value_t::binary:
+    return Value::longInteger(digitsOf(json).value_or(""));
   case ordered_json::value_t::number_float:
     return json.get<double>();
   case ordered_json::value_t::string:

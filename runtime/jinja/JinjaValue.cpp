@@ -10,6 +10,7 @@
 #include <cmath>
 #include <compare>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 
 using namespace qwen;
@@ -30,6 +31,14 @@ Value Object::call(Interpreter &, const Arguments &) {
 Value Value::undefined(std::string hint) {
   Value value;
   value.data = Undefined{std::make_shared<const std::string>(std::move(hint))};
+  return value;
+}
+
+Value Value::longInteger(std::string digits) {
+  const double nearest = std::strtod(digits.c_str(), nullptr);
+  Value value;
+  value.data = LongInteger{
+      nearest, std::make_shared<const std::string>(std::move(digits))};
   return value;
 }
 
@@ -59,6 +68,8 @@ std::optional<int64_t> Value::integer() const {
 double Value::number() const {
   if (const auto *value = std::get_if<double>(&data))
     return *value;
+  if (const auto *value = std::get_if<LongInteger>(&data))
+    return value->nearest;
   return static_cast<double>(integer().value_or(0));
 }
 
@@ -87,7 +98,7 @@ std::string_view Value::typeName() const {
     return "none";
   if (isBool())
     return "bool";
-  if (isInt())
+  if (isInt() || isLongInteger())
     return "int";
   if (isFloat())
     return "float";
@@ -125,6 +136,8 @@ uint64_t Value::weight() const {
     return items->weight;
   if (const DictData *items = dict())
     return items->weight;
+  if (isLongInteger())
+    return digits().size();
   // A float has up to 24 digits and signs.
   return isNumber() ? 24 : 8;
 }
@@ -270,6 +283,8 @@ static void appendText(MarkedText &text, const Value &value, bool isRepr) {
     text.write(value.isTrue() ? "True" : "False");
   } else if (const std::optional<int64_t> integer = value.integer()) {
     text.write(std::to_string(*integer));
+  } else if (value.isLongInteger()) {
+    text.write(value.digits());
   } else if (value.isFloat()) {
     text.write(floatText(value.number()));
   } else if (const ListData *list = value.list()) {

@@ -73,12 +73,20 @@ public:
   Value(std::shared_ptr<const DictData> value) : data(std::move(value)) {}
   Value(Object *value) : data(value) {}
   static Value undefined(std::string hint);
+  /// An int past 64 bits. It has the text of its digits, and counts as the
+  /// nearest float.
+  static Value longInteger(std::string digits);
 
   bool isUndefined() const { return std::holds_alternative<Undefined>(data); }
   bool isNone() const { return std::holds_alternative<std::nullptr_t>(data); }
   bool isBool() const { return std::holds_alternative<bool>(data); }
   bool isInt() const { return std::holds_alternative<int64_t>(data); }
-  bool isFloat() const { return std::holds_alternative<double>(data); }
+  bool isFloat() const {
+    return std::holds_alternative<double>(data) || isLongInteger();
+  }
+  bool isLongInteger() const {
+    return std::holds_alternative<LongInteger>(data);
+  }
   /// An int, a float or, as in Python, a bool.
   bool isNumber() const { return isInt() || isFloat() || isBool(); }
   bool isString() const { return string() != nullptr; }
@@ -94,6 +102,9 @@ public:
   std::optional<int64_t> integer() const;
   /// The number as a float; 0 for others.
   double number() const;
+  const std::string &digits() const {
+    return *std::get<LongInteger>(data).digits;
+  }
   /// The hint of an undefined value.
   const std::string &undefinedHint() const;
 
@@ -109,7 +120,11 @@ public:
   uint64_t weight() const;
 
 private:
-  std::variant<Undefined, std::nullptr_t, bool, int64_t, double,
+  struct LongInteger {
+    double nearest;
+    std::shared_ptr<const std::string> digits;
+  };
+  std::variant<Undefined, std::nullptr_t, bool, int64_t, double, LongInteger,
                std::shared_ptr<const MarkedText>,
                std::shared_ptr<const ListData>, std::shared_ptr<const DictData>,
                Object *>

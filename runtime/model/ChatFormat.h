@@ -6,7 +6,7 @@
 #include "jinja/ChatTemplate.h"
 #include "text/Tokenizer.h"
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace qwen {
 

@@ -14,7 +14,10 @@ public:
   /// Called once, before all others.
   virtual void begin(std::shared_ptr<Generation> from);
 
-  bool isEvents() const final { return task().parameters.stream; }
+  bool hasStarted() const final { return generation->hasStarted(); }
+  bool isEvents() const final {
+    return task().parameters.stream && !generation->isRefused();
+  }
   Part take() final;
   std::optional<ApiError> error() const final { return generation->error(); }
   void cancel() final { generation->cancel(); }

@@ -215,8 +215,8 @@ static constexpr Parameter kBeamRows[] = {
 };
 
 static constexpr Parameter kStopRows[] = {
-    {"stop", Kind::Strings, "Texts that end an answer", at<Stop, &Stop::setStop>},
-    {"stop_token_ids", Kind::Ids, "Tokens that end an answer", at<Stop, &Stop::stopTokens>},
+    {"stop", Kind::Strings, "Texts that end an answer; they do not count in its reasoning and its calls", at<Stop, &Stop::setStop>},
+    {"stop_token_ids", Kind::Ids, "Tokens that end an answer, as stop does; special tokens do anywhere", at<Stop, &Stop::stopTokens>},
     {"ignore_eos", Kind::Boolean, "Continue past the model's tokens that end an answer", at<Stop, &Stop::ignoreEos>},
     {"include_stop_str_in_output", Kind::Boolean, "The stop string belongs to the text", at<Stop, &Stop::includeStop>},
     {"skip_special_tokens", Kind::Boolean, "Special tokens are not part of the text", at<Stop, &Stop::skipSpecial>},

@@ -3,7 +3,6 @@
 #include "server/Generation.h"
 
 #include "engine/SteadyClock.h"
-#include "grammar/AnswerConstraint.h"
 #include "text/Unicode.h"
 
 #include <algorithm>
@@ -19,6 +18,12 @@ static constexpr size_t kHeldBytes = size_t{64} << 10,
 
 std::string GenerationTask::nameOf(size_t prompt) const {
   return isList ? indexed(input, prompt) : input;
+}
+
+std::string GenerationTask::grammarParameter() const {
+  if (!parameters.grammars.empty())
+    return parameters.grammars[0].parameter;
+  return calls.rules ? calls.rules->parameter : "";
 }
 
 Generation::Generation(GenerationTask task, const Tokenizer &textTokenizer,
@@ -43,6 +48,10 @@ Request Generation::requestOf(size_t choice) {
   request.answer = choice % static_cast<size_t>(parameters.choices);
   request.maxTokens = parameters.maxTokens.value_or(request.maxTokens);
   request.stopTokens = ends();
+  request.isEnd = [self = shared_from_this(), choice](int32_t id) {
+    return self->states[choice]->parser.hasStopToken() ||
+           std::ranges::count(self->modelEnds(), id);
+  };
   request.priority = parameters.priority;
   request.salt = what.salt;
   request.snapshotAt = what.snapshotAt;
@@ -53,9 +62,12 @@ Request Generation::requestOf(size_t choice) {
     self->states[choice]->times.start = self->elapsed();
   };
   request.beams = parameters.beams;
-  if (what.grammar)
-    request.constraint = std::make_shared<AnswerConstraint>(
-        what.grammar->start(), states[choice]->parser, what.format, what.ends);
+  if (grammar) {
+    const auto constraint = std::make_shared<AnswerConstraint>(
+        grammar->start(), states[choice]->parser, what.format, what.ends);
+    request.constraint = constraint;
+    states[choice]->constraint = constraint;
+  }
   request.onToken = [self = shared_from_this(), choice](const auto &event) {
     bool goesOn = true;
     for (size_t i = 0; i < self->choicesOfRequest(); ++i)
@@ -96,10 +108,14 @@ std::optional<int32_t> Generation::givenToken(size_t choice) const {
   return given || !what.onDraw ? given : what.onDraw(choice);
 }
 
+std::vector<int32_t> Generation::modelEnds() const {
+  return what.parameters.ignoreEos ? std::vector<int32_t>() : what.ends;
+}
+
 std::vector<int32_t> Generation::ends() const {
-  std::vector<int32_t> ids = what.parameters.stopTokens;
-  if (!what.parameters.ignoreEos)
-    ids.insert(ids.begin(), what.ends.begin(), what.ends.end());
+  std::vector<int32_t> ids = modelEnds();
+  const std::vector<int32_t> &more = what.parameters.stopTokens;
+  ids.insert(ids.end(), more.begin(), more.end());
   return ids;
 }
 
@@ -142,9 +158,11 @@ void Generation::open(size_t choice) {
       tokenizer, what.format, prompt,
       AnswerOptions{.stops = parameters.stop,
                     .includeStop = parameters.includeStop,
-                    .ends = ends(),
+                    .stopTokens = parameters.stopTokens,
+                    .ends = modelEnds(),
                     .skipSpecial = parameters.skipSpecial,
                     .splitReasoning = parameters.splitReasoning,
+                    .mayReason = what.mayReason,
                     .reasoningBudget = parameters.thinkingBudget,
                     .budgetMessage = what.budgetMessage,
                     .calls = what.calls});
@@ -152,16 +170,42 @@ void Generation::open(size_t choice) {
     echo(*states[choice], prompt);
 }
 
-void Generation::start() {
+void Generation::start(std::shared_ptr<const Grammar> answerGrammar) {
+  grammar = std::move(answerGrammar);
   const RequestId id = scheduler.submit(
       *next(), [self = shared_from_this()] { return self->next(); });
   const std::lock_guard lock(mutex);
+  phase = Phase::Started;
   series = id;
+  // `cancel` knew no series.
+  if (stopping.stop_requested())
+    scheduler.cancel(series);
+}
+
+void Generation::refuse(ApiError error) {
+  {
+    const std::lock_guard lock(mutex);
+    phase = Phase::Refused;
+    failure = std::move(error);
+  }
+  wake();
 }
 
 void Generation::cancel() {
   const std::lock_guard lock(mutex);
-  scheduler.cancel(series);
+  std::stop_source(stopping).request_stop();
+  if (phase == Phase::Started)
+    scheduler.cancel(series);
+}
+
+bool Generation::hasStarted() const {
+  const std::lock_guard lock(mutex);
+  return phase != Phase::Before;
+}
+
+bool Generation::isRefused() const {
+  const std::lock_guard lock(mutex);
+  return phase == Phase::Refused;
 }
 
 void Generation::push(Delta delta) {
@@ -286,6 +330,13 @@ static const char *finishOf(EndReason reason) {
 
 std::optional<ApiError> Generation::failureOf(size_t choice,
                                               const Ending &ending) const {
+  const std::shared_ptr<const AnswerConstraint> &constraint =
+      states[choice]->constraint;
+  if (ending.reason == EndReason::Failed && constraint &&
+      constraint->hasFailed())
+    return ApiError(
+        400, what.grammarParameter() + " cannot be kept: " + ending.error,
+        what.grammarParameter());
   if (ending.reason == EndReason::Failed)
     return asApiError(
         Error(what.prompts.size() > 1

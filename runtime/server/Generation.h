@@ -10,12 +10,14 @@
 #define QWEN_RUNTIME_SERVER_GENERATION_H
 
 #include "engine/Scheduler.h"
+#include "grammar/AnswerConstraint.h"
 #include "server/AnswerParameters.h"
 #include "server/Metrics.h"
 #include "server/http/Message.h"
 #include "text/AnswerParser.h"
 
 #include <mutex>
+#include <stop_token>
 
 namespace qwen::server {
 
@@ -80,10 +82,10 @@ struct GenerationTask {
   std::vector<int32_t> ends = {};
   /// Null if all of an answer is text.
   const AnswerFormat *format = nullptr;
+  /// Whether the request lets an answer reason.
+  bool mayReason = true;
   /// How its calls of tools are read.
   CallOptions calls = {};
-  /// What the answer may be like; null for anything.
-  std::shared_ptr<const Grammar> grammar = {};
   /// What its reasoning ends with when the budget is used up.
   std::vector<int32_t> budgetMessage = {};
   /// What a choice keeps of the row of its prompt's last token; null for
@@ -99,6 +101,9 @@ struct GenerationTask {
 
   /// The name of a prompt in errors.
   std::string nameOf(size_t prompt) const;
+  /// The parameter that has the grammar of the answer, or asks for one of its
+  /// calls; empty without one.
+  std::string grammarParameter() const;
 };
 
 /// All threads may call all functions.
@@ -116,9 +121,18 @@ public:
     return choice / static_cast<size_t>(what.parameters.choices);
   }
 
-  /// Submits the requests as a series. Throws Error if the queue is full.
-  void start();
+  /// Submits the requests as a series, unless they are cancelled. `grammar`
+  /// says what the answer may be like; null for anything. Throws Error if the
+  /// queue is full.
+  void start(std::shared_ptr<const Grammar> grammar = nullptr);
+  /// Ends it in place of `start`.
+  void refuse(ApiError error);
+  /// Also requests what comes before `start` to stop.
   void cancel();
+  std::stop_source stopSource() const { return stopping; }
+  /// Whether `start` or `refuse` has been called, and which.
+  bool hasStarted() const;
+  bool isRefused() const;
 
   /// What has come since the last call.
   std::vector<Delta> take();
@@ -139,6 +153,8 @@ private:
         : parser(tokenizer, format, prompt, std::move(options)) {}
 
     AnswerParser parser;
+    /// Null without a grammar.
+    std::shared_ptr<const AnswerConstraint> constraint;
     /// The prompt, for echo, until it has run, and those of its tokens that no
     /// delta has had.
     std::string echo;
@@ -170,7 +186,8 @@ private:
   Request requestOf(size_t choice);
   /// The token that a choice gets in place of a drawn one.
   std::optional<int32_t> givenToken(size_t choice) const;
-  /// Tokens that end an answer.
+  /// The model's tokens that end an answer, and those of the request.
+  std::vector<int32_t> modelEnds() const;
   std::vector<int32_t> ends() const;
   /// Adds the prompt to what a choice tells, for echo.
   void echo(Choice &state, std::span<const int32_t> prompt) const;
@@ -209,12 +226,17 @@ private:
   Metrics &metrics;
   const WakeFn wake;
   const int64_t startTime;
+  const std::stop_source stopping;
+  /// Set by `start`.
+  std::shared_ptr<const Grammar> grammar;
   /// Of the scheduler's thread, after the first.
   std::vector<std::unique_ptr<Choice>> states;
   size_t started = 0;
 
   /// Guards all below it.
   mutable std::mutex mutex;
+  enum class Phase : uint8_t { Before, Started, Refused };
+  Phase phase = Phase::Before;
   RequestId series = 0;
   std::vector<Delta> deltas;
   /// Approximate size of the deltas, and of all that were taken before.

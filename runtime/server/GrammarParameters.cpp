@@ -4,6 +4,7 @@
 
 #include "server/http/ApiError.h"
 
+#include "qwen/Support/JsonDigits.h"
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
 
@@ -42,9 +43,9 @@ static std::string schemaText(J value, const std::string &name) {
   if (!text && !value.is_object() && value != true)
     refuse(name, "must be a JSON schema, or a string with one");
   if (!text)
-    return value.dump();
+    return dumpWithDigits(value);
   try {
-    return parseJsonObject<ordered_json>(*text, name, kRequestJson).dump();
+    return dumpWithDigits(parseObjectWithDigits(*text, name, kRequestJson));
   } catch (const Error &error) {
     throw ApiError(400, error.what(), name);
   }

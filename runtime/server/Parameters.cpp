@@ -4,6 +4,7 @@
 
 #include "server/http/ApiError.h"
 
+#include "qwen/Support/JsonDigits.h"
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
 #include "text/Unicode.h"
@@ -57,9 +58,7 @@ struct Checked {
 
 } // namespace
 
-static std::string textOf(J value) {
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
+static std::string textOf(J value) { return dumpWithDigits(value); }
 
 static std::string numberText(double value) {
   return textOf(value == std::floor(value)
@@ -334,7 +333,7 @@ void server::parseParameters(std::string_view text,
                              std::span<const ParameterGroup> groups) {
   const ordered_json body = [&] {
     try {
-      return parseJsonObject<ordered_json>(text, "the body", kRequestJson);
+      return parseObjectWithDigits(text, "the body", kRequestJson);
     } catch (const Error &error) {
       throw ApiError(400, error.what());
     }

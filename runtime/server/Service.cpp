@@ -3,10 +3,10 @@
 #include "server/Service.h"
 
 #include "grammar/AnswerConstraint.h"
+#include "grammar/ToolGrammar.h"
 #include "model/SamplerTexts.h"
 #include "model/ToolFormat.h"
 #include "server/protocols/Fill.h"
-#include "text/CallGrammar.h"
 
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
@@ -80,7 +80,8 @@ Service::Service(Model &servedModel, const SchedulerOptions &scheduling,
            .defaults = describeSampling(samplerOptions(manifest.generation))}),
       pages(servedModel.engine().state().pages()),
       mostBytes(tokenizer.mostBytes(manifest.model.context)),
-      scheduler(servedModel.engine(), scheduling) {}
+      scheduler(servedModel.engine(), scheduling),
+      grammarThreads(limits.hasGrammars ? GrammarThreads::kThreads : 0) {}
 
 static Reply optionsReply(const std::string &path) {
   const std::string methods = methodsOf(path);
@@ -206,16 +207,19 @@ static void checkGrammars(const GenerationTask &task) {
   const auto refuse = [&](const std::string &name, const std::string &other) {
     throw ApiError(400, name + " excludes " + other, name);
   };
-  if (task.calls.rules && parameters.beams.isSearch())
-    refuse(task.calls.rules->parameter, "num_beams");
-  if (grammars.empty())
+  const std::string name = task.grammarParameter();
+  if (name.empty())
     return;
-  const std::string &name = grammars[0].parameter;
-  if (grammars.size() > 1)
-    refuse(name, grammars[1].parameter);
   if (parameters.beams.isSearch())
     refuse(name, "num_beams");
-  if (task.calls.format)
+  // They may leave no token of those that the grammar allows.
+  if (!parameters.sampling.texts.badWords.empty())
+    refuse(name, "bad_words");
+  if (parameters.sampling.noRepeatNgram > 0)
+    refuse(name, "no_repeat_ngram_size");
+  if (grammars.size() > 1)
+    refuse(name, grammars[1].parameter);
+  if (!grammars.empty() && task.calls.format)
     refuse(name, "tools that the answer may call; tool_choice none leaves them "
                  "out");
 }
@@ -232,52 +236,33 @@ const GrammarCompiler &Service::compilerFor(const AnswerFormat *of) {
 }
 
 std::shared_ptr<const Grammar>
-Service::callGrammarOf(const CallOptions &calls) {
-  const CallMarks marks = CallMarks::of(tokenizer);
-  const auto compile = [&](const Tools &some, const CallRules &rules,
-                           const std::set<size_t> &loose = {}) {
-    return grammars->compile(
-        {GrammarKind::Calls,
-         callGrammar(*calls.format, some, rules, marks, loose)});
-  };
-  // The tools whose schemas cannot be kept.
-  const auto findLoose = [&] {
-    std::set<size_t> loose;
-    for (size_t i = 0; i < calls.tools->size(); ++i) {
-      const Tool &tool = (*calls.tools)[i];
-      try {
-        compile({tool}, {.isRequired = true, .isSingle = true});
-      } catch (const Error &error) {
-        if (tool.isStrict)
-          throw Error("the parameters of " + quote(tool.name) + ": " +
-                      error.what());
-        loose.insert(i);
-      }
-    }
-    return loose;
-  };
-  std::set<size_t> loose;
-  try {
-    return compile(*calls.tools, *calls.rules);
-  } catch (const Error &) {
-    loose = findLoose();
-  }
-  return compile(*calls.tools, *calls.rules, loose);
-}
-
-std::shared_ptr<const Grammar> Service::grammarOf(const GenerationTask &task) {
+Service::grammarOf(const Generation &generation) {
+  const GenerationTask &task = generation.task();
+  const std::stop_token stop = generation.stopSource().get_token();
   const std::vector<NamedGrammar> &named = task.parameters.grammars;
-  if (named.empty() && !task.calls.rules)
-    return nullptr;
-  const std::string &parameter =
-      named.empty() ? task.calls.rules->parameter : named[0].parameter;
+  const std::string parameter = task.grammarParameter();
   try {
     const GrammarCompiler &compiler = compilerFor(task.format);
-    return named.empty() ? callGrammarOf(task.calls)
-                         : compiler.compile(named[0].source);
+    return named.empty() ? makeToolGrammar(compiler, task.calls,
+                                           CallMarks::of(tokenizer), stop)
+                         : compiler.compile(named[0].source, stop);
   } catch (const Error &error) {
+    if (error.kind() == ErrorKind::Cancelled)
+      throw ApiError(503, "the server cancelled the request");
+    if (error.kind() == ErrorKind::NoMemory)
+      throw;
     throw ApiError(400, parameter + " cannot be kept: " + error.what(),
                    parameter);
+  }
+}
+
+void Service::startWithGrammar(Generation &generation) {
+  try {
+    generation.start(grammarOf(generation));
+  } catch (const Error &error) {
+    generation.refuse(asApiError(error));
+  } catch (const std::bad_alloc &) {
+    generation.refuse({503, "out of memory"});
   }
 }
 
@@ -295,7 +280,7 @@ Reply Service::start(Exchange exchange, std::optional<uint64_t> seed,
   checkBeams(parameters);
   checkGrammars(task);
   checkPrompts(task);
-  task.grammar = grammarOf(task);
+  const bool hasGrammar = !task.grammarParameter().empty();
   if (!parameters.seed)
     parameters.seed = seed;
   if (!parameters.seed) {
@@ -309,7 +294,11 @@ Reply Service::start(Exchange exchange, std::optional<uint64_t> seed,
   auto generation = std::make_shared<Generation>(std::move(task), tokenizer,
                                                  scheduler, metrics, wake);
   exchange.answer->begin(generation);
-  generation->start();
+  if (hasGrammar)
+    grammarThreads.run(generation->stopSource(),
+                       [this, generation] { startWithGrammar(*generation); });
+  else
+    generation->start();
   return {.body = "", .stream = std::move(exchange.answer)};
 }
 

@@ -9,6 +9,7 @@
 #define QWEN_RUNTIME_SERVER_SERVICE_H
 
 #include "model/Model.h"
+#include "server/GrammarThreads.h"
 #include "server/Routes.h"
 #include "server/ServerOptions.h"
 #include "text/CallFormat.h"
@@ -26,9 +27,9 @@ struct ToolSupport {
   std::string reason = {};
 };
 
-/// All threads may call all functions. The service owns the scheduler, whose
-/// thread calls the service's requests: the scheduler ends first, so that all
-/// that a request refers to outlives its last call.
+/// All threads may call all functions. The service owns the threads that call
+/// its requests, the scheduler's and those of grammars: they end first, so that
+/// all that a request refers to outlives its last call.
 class Service final : public HttpHandler {
 public:
   /// `model` has an engine, which nothing else may use, and must outlive the
@@ -94,12 +95,11 @@ public:
   const ParameterLimits limits;
 
 private:
-  /// The grammar of a request; null without one. Throws ApiError, which names
-  /// its parameter.
-  std::shared_ptr<const Grammar> grammarOf(const GenerationTask &task);
-  /// The grammar of its calls. Tools that are not strict keep their schema if
-  /// that is possible.
-  std::shared_ptr<const Grammar> callGrammarOf(const CallOptions &calls);
+  /// Makes the grammar of a request and starts or refuses it.
+  void startWithGrammar(Generation &generation);
+  /// The grammar of a request that has one. Throws ApiError, which names its
+  /// parameter.
+  std::shared_ptr<const Grammar> grammarOf(const Generation &generation);
   /// For answers of this format, whose reasoning must have marks that are
   /// tokens. Throws Error.
   const GrammarCompiler &compilerFor(const AnswerFormat *of);
@@ -115,8 +115,10 @@ private:
   std::once_flag grammarsMade;
   std::unique_ptr<GrammarCompiler> grammars;
   std::atomic<bool> draining = false;
-  /// The last member, which ends first.
+  /// Ends before all others but the last.
   Scheduler scheduler;
+  /// Uses all others, and ends first.
+  GrammarThreads grammarThreads;
 };
 
 } // namespace qwen::server

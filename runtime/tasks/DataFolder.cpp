@@ -5,6 +5,7 @@
 #include "artifact/File.h"
 
 #include "qwen/Support/Error.h"
+#include "qwen/Support/OutputTarget.h"
 
 #include <bzlib.h>
 #include <minizip/unzip.h>
@@ -72,6 +73,7 @@ static std::string readBzip2(const std::string &path) {
 /// The member `name` of a ZIP archive, or nothing if it has none.
 static std::optional<DataFile> readMember(const std::string &archive,
                                           const std::string &name) {
+  noteInput(archive);
   const std::unique_ptr<void, decltype(&unzClose)> zip(
       unzOpen64(archive.c_str()), unzClose);
   if (!zip)

@@ -6,6 +6,7 @@
 #include "qwen/Support/FileLines.h"
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/TemporaryFile.h"
+#include "qwen/Support/Text.h"
 
 #include <cerrno>
 #include <cstring>
@@ -17,9 +18,14 @@ using namespace qwen::tasks;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
+/// The first line of a file.
+static std::string headerOf(const ordered_json &run) {
+  return ordered_json({{"run", run}}).dump();
+}
+
 SamplesFile::SamplesFile(const std::string &filePath, const ordered_json &run,
                          Evaluation &evaluation)
-    : path(filePath),
+    : target(filePath),
       file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
   if (file < 0)
     throw Error("cannot write " + path + ": " + strerror(errno));
@@ -28,7 +34,7 @@ SamplesFile::SamplesFile(const std::string &filePath, const ordered_json &run,
       lseek(file, 0, SEEK_END) < 0)
     throw Error("cannot write " + path + ": " + strerror(errno));
   if (end == 0)
-    append(ordered_json({{"run", run}}).dump());
+    append(headerOf(run));
 }
 
 SamplesFile::~SamplesFile() { close(file); }
@@ -61,8 +67,15 @@ uint64_t SamplesFile::read(const ordered_json &run, Evaluation &evaluation) {
   FileLines lines(path, SIZE_MAX);
   uint64_t end = 0;
   while (const std::optional<FileLine> line = lines.next()) {
-    if (!line->isWhole)
+    if (!line->isWhole) {
+      // Else it is a file of something else, which must not be cut.
+      if (line->number == 1 && !headerOf(run).starts_with(line->text))
+        throw Error(part::file(path) + " begins with " +
+                    part::found(quote(line->text)) + " when " +
+                    part::needed(headerOf(run)) +
+                    " is needed; choose another file");
       break;
+    }
     end = line->begin + line->text.size() + 1;
     const std::string where = path + " line " + std::to_string(line->number);
     const json value = parseJsonObject<json>(line->text, part::file(where));

@@ -18,7 +18,9 @@
 
 #include "tasks/Evaluation.h"
 
-#include <nlohmann/json.hpp>
+#include "qwen/Support/OutputTarget.h"
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
 #include <span>
@@ -48,7 +50,8 @@ private:
   uint64_t read(const nlohmann::ordered_json &run, Evaluation &evaluation);
   void append(const std::string &line);
 
-  const std::string path;
+  const OutputTarget target;
+  const std::string &path = target.path();
   int file;
 };
 

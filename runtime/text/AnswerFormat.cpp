@@ -31,10 +31,11 @@ AnswerFormat::AnswerFormat(const Tokenizer &tokenizer,
   }
 }
 
-/// Whether the end of a prompt has begun a section.
-static bool isBegun(const AnswerFormat::Section &section,
-                    const Tokenizer &tokenizer,
-                    std::span<const int32_t> prompt) {
+/// Whether the last mark of a section in the turn that ends a prompt is the
+/// opening one; nothing if the turn has none.
+static std::optional<bool> isLastOpen(const AnswerFormat::Section &section,
+                                      const Tokenizer &tokenizer,
+                                      std::span<const int32_t> prompt) {
   // A special token ends the turn in which a mark would count.
   const auto last =
       std::find_if(prompt.rbegin(), prompt.rend(), [&](int32_t id) {
@@ -51,14 +52,24 @@ static bool isBegun(const AnswerFormat::Section &section,
   const int64_t open = placeOf(section.open), close = placeOf(section.close);
   if (open != close)
     return open > close;
-  return last != prompt.rend() && *last == section.open.token;
+  if (last == prompt.rend() ||
+      (*last != section.open.token && *last != section.close.token))
+    return std::nullopt;
+  return *last == section.open.token;
 }
 
 const AnswerFormat::Section *
 AnswerFormat::begunIn(const Tokenizer &tokenizer,
                       std::span<const int32_t> prompt) const {
   for (const Section &section : all)
-    if (isBegun(section, tokenizer, prompt))
+    if (isLastOpen(section, tokenizer, prompt) == true)
       return &section;
   return nullptr;
+}
+
+bool AnswerFormat::isClosedIn(const Tokenizer &tokenizer,
+                              std::span<const int32_t> prompt) const {
+  return std::ranges::any_of(all, [&](const Section &section) {
+    return isLastOpen(section, tokenizer, prompt) == false;
+  });
 }

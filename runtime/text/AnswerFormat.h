@@ -52,6 +52,10 @@ public:
   /// The reasoning that the end of a prompt has begun, or null.
   const Section *begunIn(const Tokenizer &tokenizer,
                          std::span<const int32_t> prompt) const;
+  /// Whether the end of a prompt has closed the reasoning of its answer, as
+  /// templates write it for a model that is not to think.
+  bool isClosedIn(const Tokenizer &tokenizer,
+                  std::span<const int32_t> prompt) const;
 
 private:
   std::vector<Section> all;

@@ -14,7 +14,10 @@ AnswerParser::AnswerParser(const Tokenizer &textTokenizer,
                            std::span<const int32_t> prompt,
                            AnswerOptions answerOptions)
     : tokenizer(textTokenizer), format(answerFormat),
-      options(std::move(answerOptions)), calls(options.calls) {
+      options(std::move(answerOptions)),
+      stops(options.stops, options.includeStop),
+      isClosed(format && format->isClosedIn(tokenizer, prompt)),
+      calls(options.calls) {
   if (options.calls.format)
     for (const std::string_view mark : {kCallOpen, kCallClose})
       if (const std::optional<int32_t> id = tokenizer.findAddedToken(mark))
@@ -26,13 +29,11 @@ AnswerParser::AnswerParser(const Tokenizer &textTokenizer,
 }
 
 //===----------------------------------------------------------------------===//
-// Marks and stop strings
+// Marks
 //===----------------------------------------------------------------------===//
 
 void AnswerParser::findPatterns() {
   patterns.clear();
-  for (const std::string &stop : options.stops)
-    patterns.push_back({stop, nullptr});
   const auto add = [&](const Section &of, const AnswerFormat::Mark &mark) {
     if (!mark.token)
       patterns.push_back({mark.text, &of});
@@ -44,12 +45,18 @@ void AnswerParser::findPatterns() {
       add(each, each.open);
 }
 
+bool AnswerParser::mayOpen() const {
+  constexpr size_t kMostSpace = 64;
+  return isStart && !section && format && format->reasons() &&
+         spaceBefore(held) <= kMostSpace;
+}
+
 const AnswerFormat::Section *AnswerParser::markedBy(int32_t id) const {
   if (section)
     return section->close.token == id ? section : nullptr;
-  if (format)
+  if (mayOpen() && spaceBefore(held) == held.size())
     for (const Section &each : format->sections())
-      if (each.open.token == id && isFirst)
+      if (each.open.token == id)
         return &each;
   return nullptr;
 }
@@ -59,22 +66,21 @@ std::optional<AnswerParser::Match> AnswerParser::findFirst() const {
   for (const Pattern &pattern : patterns) {
     const size_t at = held.find(pattern.text);
     if (at == std::string::npos ||
-        (isFirstOnly(pattern) && !(isStart && at == 0)))
+        (!section && !(mayOpen() && at == spaceBefore(held))))
       continue;
-    const size_t end = at + pattern.text.size();
-    // Stop strings come before marks.
-    if (!first || end < first->end ||
-        (end == first->end && at < first->begin && !pattern.section))
-      first = {at, end, &pattern};
+    if (!first || at < first->begin)
+      first = {at, at + pattern.text.size(), &pattern};
   }
   return first;
 }
 
 size_t AnswerParser::startOfPattern() const {
-  size_t longest = 0;
+  const std::string_view text =
+      std::string_view(held).substr(spaceBefore(held));
+  size_t longest = mayOpen() && text.empty() ? held.size() : 0;
   for (const Pattern &pattern : patterns) {
-    if (isFirstOnly(pattern)) {
-      if (isStart && pattern.text.starts_with(held))
+    if (!section) {
+      if (mayOpen() && pattern.text.starts_with(text))
         longest = held.size();
       continue;
     }
@@ -92,7 +98,9 @@ size_t AnswerParser::startOfPattern() const {
 
 std::vector<AnswerToken> AnswerParser::takeTokens() {
   const auto later = std::ranges::find_if(
-      waiting, [&](const AnswerToken &token) { return token.begin > passed; });
+      waiting, [told = toldCharacters()](const AnswerToken &token) {
+        return token.begin > told;
+      });
   std::vector<AnswerToken> taken(waiting.begin(), later);
   waiting.erase(waiting.begin(), later);
   return taken;
@@ -114,10 +122,44 @@ void AnswerParser::passReasoning(const std::string &text,
 
 void AnswerParser::tell(AnswerEventKind kind, std::string text,
                         AnswerEvents &events) {
+  AnswerEvents all;
   if (options.calls.format)
-    calls.push(kind, isReasoning(), text, events);
+    calls.push(kind, isReasoning(), text, all);
   else
-    events.push_back({kind, std::move(text)});
+    all.push_back({kind, std::move(text)});
+  for (AnswerEvent &event : all)
+    add(std::move(event), events);
+}
+
+void AnswerParser::add(AnswerEvent event, AnswerEvents &events) {
+  if (stop())
+    return;
+  if (event.kind == AnswerEventKind::Text)
+    return addText(event.text, events);
+  if (std::string text = stops.finish(); !text.empty())
+    events.push_back({AnswerEventKind::Text, std::move(text)});
+  begunCalls += event.kind == AnswerEventKind::ToolCallBegin;
+  endedCalls += event.kind == AnswerEventKind::ToolCallEnd;
+  if (event.kind == AnswerEventKind::Reasoning && !options.splitReasoning)
+    event.kind = AnswerEventKind::Text;
+  events.push_back(std::move(event));
+}
+
+void AnswerParser::addText(std::string_view text, AnswerEvents &events) {
+  const size_t blank = isBlank ? spaceBefore(text) : 0;
+  isBlank &= blank == text.size();
+  std::string final(text.substr(0, blank));
+  final += stops.push(text.substr(blank));
+  if (!final.empty())
+    events.push_back({AnswerEventKind::Text, std::move(final)});
+  if (stop())
+    events.push_back({AnswerEventKind::StopString, *stop()});
+}
+
+void AnswerParser::giveTokens(size_t index, AnswerEvents &events) {
+  if (events.size() > index &&
+      events[index].kind != AnswerEventKind::StopString)
+    events[index].tokens = takeTokens();
 }
 
 void AnswerParser::pass(size_t size, AnswerEvents &events) {
@@ -130,6 +172,8 @@ void AnswerParser::pass(size_t size, AnswerEvents &events) {
   const size_t before = events.size();
   if (section && options.splitReasoning) {
     passReasoning(text, events);
+  } else if (section) {
+    tell(AnswerEventKind::Reasoning, std::move(text), events);
   } else {
     if (afterReasoning)
       text.erase(0, text.find_first_not_of('\n'));
@@ -138,21 +182,31 @@ void AnswerParser::pass(size_t size, AnswerEvents &events) {
       tell(AnswerEventKind::Text, std::move(text), events);
     }
   }
-  if (events.size() > before)
-    events[before].tokens = takeTokens();
+  giveTokens(before, events);
+}
+
+void AnswerParser::dropSpace() {
+  const size_t size = spaceBefore(held);
+  passed += static_cast<int64_t>(size);
+  held.erase(0, size);
 }
 
 void AnswerParser::endText(AnswerEvents &events) {
-  if (!options.calls.format)
-    return;
   const size_t before = events.size();
-  calls.finish(isReasoning(), events);
-  if (events.size() > before)
-    events[before].tokens = takeTokens();
+  AnswerEvents rest;
+  if (options.calls.format)
+    calls.finish(isReasoning(), rest);
+  for (AnswerEvent &event : rest)
+    add(std::move(event), events);
+  if (!stop())
+    if (std::string text = stops.finish(); !text.empty())
+      events.push_back({AnswerEventKind::Text, std::move(text)});
+  giveTokens(before, events);
 }
 
 void AnswerParser::toggle(const Section &of) {
-  afterReasoning = section && options.splitReasoning && !found;
+  afterReasoning = section && options.splitReasoning;
+  isBlank = section;
   section = section ? nullptr : &of;
   if (section) {
     reasoning = section;
@@ -167,7 +221,10 @@ void AnswerParser::toggle(const Section &of) {
 void AnswerParser::passMark(const Match &match, AnswerEvents &events) {
   const Section &of = *match.pattern->section;
   const size_t size = match.end - match.begin;
-  pass(match.begin, events);
+  if (!section && options.splitReasoning)
+    dropSpace();
+  else
+    pass(match.begin, events);
   if (isReasoning())
     reasoned -= std::ranges::count_if(
         doubtful, [&](int64_t begin) { return begin >= passed; });
@@ -183,20 +240,11 @@ void AnswerParser::passMark(const Match &match, AnswerEvents &events) {
 }
 
 void AnswerParser::scan(bool mayGoOn, AnswerEvents &events) {
-  while (!found) {
+  while (!stop()) {
     const std::optional<Match> match = findFirst();
-    if (!match) {
-      pass(held.size() - (mayGoOn ? startOfPattern() : 0), events);
-      return;
-    }
-    if (match->pattern->section) {
-      passMark(*match, events);
-      continue;
-    }
-    found = match->pattern->text;
-    pass(options.includeStop ? match->end : match->begin, events);
-    endText(events);
-    events.push_back({AnswerEventKind::StopString, *found});
+    if (!match)
+      return pass(held.size() - (mayGoOn ? startOfPattern() : 0), events);
+    passMark(*match, events);
   }
   held.clear();
 }
@@ -238,22 +286,35 @@ bool AnswerParser::hasText(int32_t id) const {
          std::ranges::count(callMarks, id);
 }
 
+bool AnswerParser::endsText(int32_t id) const {
+  if (!std::ranges::count(options.stopTokens, id))
+    return false;
+  if (tokenizer.isSpecial(id))
+    return true;
+  const std::string_view bytes = bytesOf(tokenizer, id);
+  return !section && !markedBy(id) && !std::ranges::count(callMarks, id) &&
+         !calls.mayTake(bytes) &&
+         !(isBlank && spaceBefore(bytes) == bytes.size());
+}
+
 AnswerEvents AnswerParser::push(int32_t id) {
   AnswerEvents events;
   given += next() ? 1 : 0;
   const Section *const mark = markedBy(id);
-  const bool isCut = mark && options.splitReasoning;
+  const bool isCut = mark && options.splitReasoning, isEnd = endsText(id);
+  isStopped |= isEnd;
   const std::string_view bytes =
-      !isCut && hasText(id) ? bytesOf(tokenizer, id) : "";
+      !isCut && !isEnd && hasText(id) ? bytesOf(tokenizer, id) : "";
   const int64_t begin = characters.place(bytes);
   waiting.push_back({id, begin});
   held += isCut ? characters.finish() : characters.push(bytes);
+  if (isCut && mayOpen())
+    dropSpace();
   scan(!isCut, events);
   if (mark)
     toggle(*mark);
   else if (isReasoning())
     count(begin);
-  isFirst = false;
   return events;
 }
 
@@ -261,10 +322,10 @@ AnswerEvents AnswerParser::finish() {
   AnswerEvents events;
   held += characters.finish();
   scan(false, events);
-  if (!found)
+  if (!stop())
     endText(events);
   for (AnswerToken &token : waiting)
-    token.begin = std::min(token.begin, passed);
+    token.begin = std::min(token.begin, toldCharacters());
   events.push_back({AnswerEventKind::End, "", std::exchange(waiting, {})});
   return events;
 }

@@ -1,8 +1,8 @@
 //===- AnswerParser.h - From the tokens of an answer to events --*- C++ -*-===//
 //
-// Divides an answer into text, reasoning and calls of tools, and ends it at a
-// stop string. The events joined by their kinds do not depend on how the bytes
-// of the answer are divided into tokens.
+// Divides an answer into text, reasoning and calls of tools, and ends its text
+// at a stop string. The events joined by their kinds do not depend on how the
+// bytes of the answer are divided into tokens.
 //
 //===----------------------------------------------------------------------===//
 
@@ -11,21 +11,27 @@
 
 #include "text/AnswerFormat.h"
 #include "text/CallParser.h"
+#include "text/StopMatcher.h"
 
 namespace qwen {
 
 struct AnswerOptions {
-  /// Strings that end the text, in sections too; none may be empty. The one
-  /// that ends first wins; of those, the longest.
+  /// Strings that end the text for the user; none may be empty. They do not
+  /// count in reasoning, in white space behind it, or in calls. The one that
+  /// ends first wins; of those, the longest.
   std::vector<std::string> stops = {};
   /// Whether a stop string that is found belongs to the text.
   bool includeStop = false;
+  /// Tokens that do the same. Special ones, which no text has, do it anywhere.
+  std::vector<int32_t> stopTokens = {};
   /// Tokens without text: those that end the answer, ...
   std::vector<int32_t> ends = {};
   /// ... and special tokens.
   bool skipSpecial = true;
   /// Without it, reasoning is text, with its marks.
   bool splitReasoning = true;
+  /// Whether the request lets the answer reason.
+  bool mayReason = true;
   /// Maximum number of tokens of the reasoning.
   std::optional<int64_t> reasoningBudget = {};
   /// Its last tokens if it uses up the budget, at most as many.
@@ -58,22 +64,27 @@ public:
   std::optional<int32_t> next() const;
   /// Whether the next token belongs to the reasoning, unless it ends it.
   bool isReasoning() const { return section; }
+  /// Whether the answer may begin with reasoning: the request lets it, and its
+  /// prompt has not closed the reasoning. Only a grammar keeps to it: without
+  /// one, reasoning is read where a model writes it.
+  bool mayReason() const { return options.mayReason && !isClosed; }
   /// Number of tokens of the reasoning so far, without its marks. While the
   /// start of a mark of several tokens is held back, it counts.
   int64_t reasoningTokens() const { return reasoned; }
   /// The stop string that ended the text.
-  const std::optional<std::string> &stop() const { return found; }
+  const std::optional<std::string> &stop() const { return stops.found(); }
+  /// Whether a stop token has ended the text.
+  bool hasStopToken() const { return isStopped; }
   /// Whether it has called tools, each of them with whole arguments.
-  bool hasCalls() const { return calls.calls() > 0 && !calls.isBroken(); }
+  bool hasCalls() const { return endedCalls > 0 && endedCalls == begunCalls; }
   /// Takes the tokens that the next event would have if it had no more text.
   std::vector<AnswerToken> takeTokens();
 
 private:
   using Section = AnswerFormat::Section;
-  /// A text that ends what comes before it: a stop string, or a mark.
+  /// A mark that is text.
   struct Pattern {
     std::string_view text;
-    /// Null for a stop string.
     const Section *section;
   };
   /// The place of a pattern in `held`.
@@ -84,12 +95,13 @@ private:
 
   /// The section that the token begins or ends as a mark.
   const Section *markedBy(int32_t id) const;
-  /// Whether the pattern counts at the start of the answer only.
-  bool isFirstOnly(const Pattern &pattern) const {
-    return pattern.section && !section;
-  }
+  /// Whether the reasoning may begin behind what is held: nothing but some
+  /// white space has come.
+  bool mayOpen() const;
   /// Whether the token has text besides that of a mark.
   bool hasText(int32_t id) const;
+  /// Whether it is a stop token that ends the text here.
+  bool endsText(int32_t id) const;
   /// The pattern in `held` that ends first.
   std::optional<Match> findFirst() const;
   /// Number of bytes at the end of `held` that may start a pattern.
@@ -103,11 +115,20 @@ private:
   void passMark(const Match &match, AnswerEvents &events);
   /// Begins the section, or ends it.
   void toggle(const Section &of);
+  /// Drops what is held before the opening mark.
+  void dropSpace();
   /// Appends the event of a text, or those of the calls in it.
   void tell(AnswerEventKind kind, std::string text, AnswerEvents &events);
+  /// Appends an event, with its text up to what may begin a stop string.
+  void add(AnswerEvent event, AnswerEvents &events);
+  void addText(std::string_view text, AnswerEvents &events);
+  /// Gives the first event from `index` on the tokens that have come.
+  void giveTokens(size_t index, AnswerEvents &events);
+  /// Number of characters that the events have, with those of marks.
+  int64_t toldCharacters() const { return passed - stops.heldCharacters(); }
   /// Passes on reasoning without the newlines beside its marks.
   void passReasoning(const std::string &text, AnswerEvents &events);
-  /// Ends the text, and the calls in it.
+  /// Passes on what is held back of the text and the calls in it.
   void endText(AnswerEvents &events);
   /// Finds the patterns of the present section.
   void findPatterns();
@@ -125,8 +146,11 @@ private:
   int64_t passed = 0;
   /// Tokens that no event has had.
   std::vector<AnswerToken> waiting;
-  std::optional<std::string> found;
+  StopMatcher stops;
+  bool isStopped = false;
 
+  /// Whether the prompt has closed the reasoning.
+  const bool isClosed;
   const Section *section = nullptr;
   /// Number of characters before its text.
   int64_t sectionBegin = 0;
@@ -135,12 +159,14 @@ private:
   bool isEmpty = true;
   std::string newlines;
   CallParser calls;
+  /// Number of calls that events begin and end.
+  int64_t begunCalls = 0, endedCalls = 0;
   /// The tokens of a call's marks, which have text even where they are special.
   std::vector<int32_t> callMarks;
-  /// Whether no token has come, and no text or mark.
-  bool isFirst = true, isStart = true;
-  /// No text has come since the reasoning.
-  bool afterReasoning = false;
+  /// Whether no text has been passed on, and no mark.
+  bool isStart = true;
+  /// No text has come since the reasoning, or nothing but white space.
+  bool afterReasoning = false, isBlank = false;
 
   int64_t reasoned = 0;
   /// Where tokens of the reasoning begin whose text may be that of a mark.

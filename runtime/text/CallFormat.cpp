@@ -61,8 +61,7 @@ void qwen::requireObjects(const nlohmann::ordered_json &schema) {
     throw Error("type must be object, not " + type->dump());
 }
 
-size_t CallReader::pass(std::string_view text, bool isLast,
-                        std::string &arguments) {
+size_t CallReader::skip(std::string_view text, bool isLast) {
   size_t size = text.find(kCallClose);
   hasEnded = size != std::string_view::npos;
   size = std::min(size, text.size());
@@ -70,7 +69,6 @@ size_t CallReader::pass(std::string_view text, bool isLast,
       !hasEnded && !isLast && mark != std::string_view::npos &&
       kCallClose.starts_with(text.substr(mark)))
     size = mark;
-  arguments += text.substr(0, size);
   return size;
 }
 
@@ -96,7 +94,7 @@ size_t CallReader::push(std::string_view text, bool isLast,
     break;
   }
   if (broken && !hasEnded)
-    size += pass(text.substr(size), isLast, arguments);
+    size += skip(text.substr(size), isLast);
   if (!arguments.empty())
     events.push_back(
         {AnswerEventKind::ToolCallArguments, std::move(arguments)});

@@ -46,7 +46,7 @@ public:
 
   /// Whether the call has ended. What follows does not belong to it.
   bool isDone() const { return hasEnded; }
-  /// Whether the call cannot be read; its rest is told as it is.
+  /// Whether the call cannot be read; its rest is dropped.
   bool isBroken() const { return broken; }
   const std::string &name() const { return toolName; }
 
@@ -62,8 +62,8 @@ protected:
   std::string toolName;
 
 private:
-  /// Passes on what a broken call has up to its closing mark. Returns its size.
-  size_t pass(std::string_view text, bool isLast, std::string &arguments);
+  /// The size of what a broken call has up to its closing mark.
+  size_t skip(std::string_view text, bool isLast);
 
   bool hasBegun = false, hasEnded = false, broken = false;
 };

@@ -35,9 +35,24 @@ void CallParser::push(AnswerEventKind textKind, bool isReasoning,
     kind = textKind;
     inReasoning = isReasoning;
     lines = {};
+    hasText = false;
+    before.clear();
+    behind.clear();
   }
   held += text;
   scan(false, events);
+}
+
+bool CallParser::mayTake(std::string_view next) const {
+  switch (state) {
+  case State::Outside:
+    return !held.empty();
+  case State::Call:
+    return true;
+  case State::After:
+    return spaceBefore(next) == next.size();
+  }
+  return false;
 }
 
 void CallParser::endPart(AnswerEvents &events) {
@@ -74,6 +89,11 @@ void CallParser::release(AnswerEvents &events) {
 void CallParser::pass(size_t size, AnswerEvents &events) {
   if (size == 0)
     return;
+  if (std::string &gap = before.size() > behind.size() ? before : behind;
+      hasText)
+    newlines += gap;
+  before.clear();
+  behind.clear();
   std::string text = std::exchange(newlines, {}) + held.substr(0, size);
   for (size_t i = 0; i < size; ++i)
     lines.add(held[i]);
@@ -81,6 +101,7 @@ void CallParser::pass(size_t size, AnswerEvents &events) {
   const size_t end = text.find_last_not_of('\n') + 1;
   newlines = text.substr(end);
   text.resize(end);
+  hasText |= !text.empty();
   if (!text.empty())
     events.push_back({kind, std::move(text)});
 }
@@ -139,8 +160,12 @@ bool CallParser::findCall(bool isLast, AnswerEvents &events) {
     if (begin == Begin::Maybe)
       return false;
     if (begin == Begin::Yes) {
-      if (!inReasoning)
+      if (!inReasoning) {
+        if (newlines.size() > before.size())
+          before = newlines;
         newlines.clear();
+        behind.clear();
+      }
       drop(size);
       return true;
     }
@@ -165,18 +190,30 @@ void CallParser::readCall(bool isLast, AnswerEvents &events) {
 }
 
 bool CallParser::skipBetween(bool isLast) {
+  const auto skipSpace = [&] {
+    const size_t size = spaceBefore(held);
+    const auto end = held.begin() + static_cast<int64_t>(size);
+    if (!inReasoning)
+      behind.append(static_cast<size_t>(std::count(held.begin(), end, '\n')),
+                    '\n');
+    drop(size);
+  };
   while (true) {
-    drop(spaceBefore(held));
+    skipSpace();
     if (held.empty())
       return false;
     if (!mayClose)
       return true;
-    const Begin closes = beginsWith(held, kCallClose);
-    if (closes == Begin::Maybe && !isLast)
+    const size_t brackets =
+        std::min(held.find_first_not_of("} \t\r\n"), held.size());
+    const std::string_view rest = std::string_view(held).substr(brackets);
+    const Begin closes = beginsWith(rest, kCallClose);
+    if (closes == Begin::Maybe && !isLast && brackets < kMostHeld)
       return false;
-    if (closes != Begin::Yes)
+    if (closes != Begin::Yes && !(isLast && rest.empty()))
       return true;
-    drop(kCallClose.size());
+    drop(brackets + (closes == Begin::Yes ? kCallClose.size() : 0));
+    behind.clear();
     mayClose = false;
   }
 }

@@ -56,6 +56,9 @@ public:
   /// The answer has ended, within the reasoning or behind it.
   void finish(bool isReasoning, AnswerEvents &events);
 
+  /// Whether `next`, which has come behind all other text, may belong to a call
+  /// that has begun or be white space behind one.
+  bool mayTake(std::string_view next) const;
   /// Number of calls that are whole.
   int64_t calls() const { return whole; }
   /// Whether a call is not whole.
@@ -83,7 +86,8 @@ private:
   /// are.
   CallReader::Begin beginsCall(bool isLast, size_t &size);
   void readCall(bool isLast, AnswerEvents &events);
-  /// Drops what stands between calls. Returns whether something else follows.
+  /// Drops what stands between calls, and brackets that are too many before the
+  /// closing mark. Returns whether something else follows.
   bool skipBetween(bool isLast);
   /// Passes on the first `size` bytes that are held, except newlines at their
   /// end.
@@ -103,6 +107,10 @@ private:
   std::string held;
   /// Newlines that are held back, as a call may follow.
   std::string newlines;
+  /// Those before and behind the last calls. Text behind these begins with the
+  /// longer of the two, unless it is the first.
+  std::string before, behind;
+  bool hasText = false;
   Lines lines;
   std::unique_ptr<CallReader> reader;
   /// Whether the mark behind the last call may still come.

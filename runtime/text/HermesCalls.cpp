@@ -9,8 +9,10 @@
 #include "text/LarkText.h"
 #include "text/SchemaTypes.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 using namespace qwen;
 
@@ -65,6 +67,11 @@ struct Cursor {
   }
 };
 
+/// A member of the object besides the name, with its value as JSON.
+struct Member {
+  std::string key, json;
+};
+
 class HermesReader final : public CallReader {
 public:
   using CallReader::CallReader;
@@ -76,28 +83,35 @@ private:
               std::string &arguments) override;
   /// A member of the object, or its end.
   size_t readMember(std::string_view text, bool isLast, std::string &arguments);
-  size_t readArguments(std::string_view text, std::string &arguments);
-  /// The value of "arguments" when it is complete.
+  /// A part of a member's value.
+  size_t readValue(std::string_view text, std::string &arguments);
+  /// Passes on the value of "arguments", which is complete; null says nothing.
   void setArguments(const std::string &json, std::string &arguments);
+  /// Passes on the arguments that stand elsewhere, at the end of the object.
+  void findArguments(std::string &arguments);
 
-  /// The value of "arguments" before the name.
-  std::optional<std::string> early;
-  /// Of a value that is read: of "arguments", or of another key.
+  /// Those that have been read. Null counts as absent.
+  std::vector<Member> members;
+  /// Of the value that is read, whose key is the last member's.
   std::optional<JsonScanner> scanner;
-  bool isArguments = false;
-  /// Whether the arguments pass as they come. Others, such as a string with
-  /// JSON, pass when they are complete.
+  /// Whether it passes as it comes. Others, such as a string with JSON, pass
+  /// when they are complete.
   bool passes = false;
-  std::string held;
-  bool hasArguments = false;
+  bool hasBegun = false, hasArguments = false;
 };
 
 } // namespace
 
 static constexpr std::string_view kName = "name", kArguments = "arguments";
+/// Other names that models give the arguments, as they know them from schemas
+/// and from other formats.
+static constexpr std::string_view kOtherNames[] = {"parameters", "params",
+                                                   "args", "input"};
+/// Members that say something of the call itself.
+static constexpr std::string_view kCallNotes[] = {"id", "type"};
 
 Begin HermesReader::begin(std::string_view text, bool isBare, size_t &size) {
-  early.reset();
+  members.clear();
   Cursor cursor{text};
   if (!cursor.take('{'))
     return cursor.begin;
@@ -110,8 +124,7 @@ Begin HermesReader::begin(std::string_view text, bool isBare, size_t &size) {
     std::optional<std::string> value = cursor.value();
     if (!value || !cursor.take(','))
       return cursor.begin;
-    if (*key == kArguments)
-      early = std::move(value);
+    members.push_back({*key, *std::move(value)});
   }
   const std::optional<std::string> name = cursor.string();
   if (!name || name->empty())
@@ -120,7 +133,7 @@ Begin HermesReader::begin(std::string_view text, bool isBare, size_t &size) {
   if (isBare && !findTool(tools, *name))
     return Begin::No;
   // A person may have the name of a tool.
-  if (isBare && !early) {
+  if (isBare && members.empty()) {
     if (!cursor.take(','))
       return cursor.begin;
     const std::optional<std::string> next = cursor.key();
@@ -131,43 +144,70 @@ Begin HermesReader::begin(std::string_view text, bool isBare, size_t &size) {
   return Begin::Yes;
 }
 
-void HermesReader::setArguments(const std::string &json,
-                                std::string &arguments) {
+/// The object that a value is, or that its text is.
+static std::optional<std::string> objectOf(const std::string &json) {
   const auto value = nlohmann::ordered_json::parse(json);
-  hasArguments = true;
-  if (value.is_object() || value.is_null()) {
-    arguments += value.is_null() ? "{}" : json;
-    return;
-  }
-  if (value.is_string()) {
-    const auto text = value.get<std::string>();
-    const std::string_view rest =
-        std::string_view(text).substr(spaceBefore(text));
-    JsonScanner inner;
-    std::string scanned;
-    const size_t size = inner.push(rest, scanned);
-    if (inner.isDone() && rest.starts_with('{') &&
-        size + spaceBefore(rest.substr(size)) == rest.size()) {
-      arguments += scanned;
-      return;
-    }
-  }
-  arguments += json;
-  breakOff();
+  if (value.is_object())
+    return json;
+  if (!value.is_string())
+    return std::nullopt;
+  const auto text = value.get<std::string>();
+  const std::string_view rest =
+      std::string_view(text).substr(spaceBefore(text));
+  JsonScanner inner;
+  std::string scanned;
+  const size_t size = inner.push(rest, scanned);
+  if (!inner.isDone() || !rest.starts_with('{') ||
+      size + spaceBefore(rest.substr(size)) != rest.size())
+    return std::nullopt;
+  return scanned;
 }
 
-size_t HermesReader::readArguments(std::string_view text,
-                                   std::string &arguments) {
-  const size_t size = scanner->push(text, passes ? arguments : held);
+void HermesReader::setArguments(const std::string &json,
+                                std::string &arguments) {
+  if (nlohmann::ordered_json::parse(json) == nullptr)
+    return;
+  const std::optional<std::string> object = objectOf(json);
+  hasArguments = true;
+  arguments += object ? *object : json;
+  if (!object)
+    breakOff();
+}
+
+void HermesReader::findArguments(std::string &arguments) {
+  const Tool *const tool = findTool(tools, toolName);
+  const auto isParameter = [&](const std::string &key) {
+    return tool && hasProperty(tool->parameters, key);
+  };
+  hasArguments = true;
+  for (const Member &member : members)
+    if (std::ranges::count(kOtherNames, member.key) && !isParameter(member.key))
+      if (const std::optional<std::string> object = objectOf(member.json)) {
+        arguments += *object;
+        return;
+      }
+  std::string flat;
+  for (auto member = members.begin(); member != members.end(); ++member)
+    if (member->key != kArguments &&
+        (isParameter(member->key) ||
+         !std::ranges::count(kCallNotes, member->key)) &&
+        std::ranges::find(member + 1, members.end(), member->key,
+                          &Member::key) == members.end())
+      flat += (flat.empty() ? "\"" : ", \"") + jsonEscaped(member->key) +
+              "\": " + member->json;
+  arguments += "{" + flat + "}";
+}
+
+size_t HermesReader::readValue(std::string_view text, std::string &arguments) {
+  Member &member = members.back();
+  const size_t size = scanner->push(text, passes ? arguments : member.json);
   if (scanner->isBad()) {
-    arguments += std::exchange(held, {});
     breakOff();
   } else if (scanner->isDone()) {
     scanner.reset();
-    if (passes)
-      hasArguments = true;
-    else
-      setArguments(std::exchange(held, {}), arguments);
+    hasArguments |= passes;
+    if (member.key == kArguments && !hasArguments)
+      setArguments(member.json, arguments);
   }
   return size;
 }
@@ -175,8 +215,8 @@ size_t HermesReader::readArguments(std::string_view text,
 size_t HermesReader::readMember(std::string_view text, bool isLast,
                                 std::string &arguments) {
   const auto endHere = [&](size_t size) {
-    if (!std::exchange(hasArguments, true))
-      arguments += "{}";
+    if (!hasArguments)
+      findArguments(arguments);
     end();
     return size;
   };
@@ -191,8 +231,8 @@ size_t HermesReader::readMember(std::string_view text, bool isLast,
     if (key) {
       cursor.space();
       if (cursor.at < text.size()) {
-        isArguments = *key == kArguments && !hasArguments;
-        passes = text[cursor.at] == '{';
+        passes = *key == kArguments && !hasArguments && text[cursor.at] == '{';
+        members.push_back({*std::move(key), ""});
         scanner.emplace();
         return cursor.at;
       }
@@ -203,7 +243,8 @@ size_t HermesReader::readMember(std::string_view text, bool isLast,
     return 0;
   // The arguments are whole, and only the object has no end.
   const std::string_view rest = text.substr(spaceBefore(text));
-  if (hasArguments && (rest.empty() || rest.starts_with(kCallClose)))
+  if ((hasArguments && rest.empty()) ||
+      (!members.empty() && rest.starts_with(kCallClose)))
     return endHere(text.size() - rest.size());
   if (!isLast && beginsWith(rest, kCallClose) == Begin::Maybe)
     return 0;
@@ -214,8 +255,10 @@ size_t HermesReader::readMember(std::string_view text, bool isLast,
 size_t HermesReader::read(std::string_view text, bool isLast,
                           std::string &arguments) {
   size_t size = 0;
-  if (early)
-    setArguments(*std::exchange(early, {}), arguments);
+  if (!std::exchange(hasBegun, true))
+    for (const Member &member : members)
+      if (member.key == kArguments && !hasArguments)
+        setArguments(member.json, arguments);
   while (!isDone() && !isBroken()) {
     const std::string_view rest = text.substr(size);
     if (!scanner) {
@@ -225,16 +268,7 @@ size_t HermesReader::read(std::string_view text, bool isLast,
         return size;
       continue;
     }
-    if (isArguments) {
-      size += readArguments(rest, arguments);
-    } else {
-      std::string none;
-      size += scanner->push(rest, none);
-      if (scanner->isBad())
-        breakOff();
-      if (scanner->isDone())
-        scanner.reset();
-    }
+    size += readValue(rest, arguments);
     if (scanner && !isBroken())
       return size;
   }

@@ -2,6 +2,8 @@
 
 #include "text/LarkText.h"
 
+#include "text/KeptSchema.h"
+
 #include "qwen/Support/Error.h"
 
 #include <map>
@@ -63,7 +65,8 @@ std::string qwen::larkTextWithout(std::span<const std::string_view> words,
 ordered_json qwen::withForm(ordered_json schema) {
   constexpr const char *kOptions = "x-guidance";
   if (schema.contains(kOptions))
-    throw Error(std::string("unimplemented keys: [\"") + kOptions + "\"]");
+    throw Error(std::string("the keyword ") + kOptions + " is not kept");
+  schema = keptSchema(std::move(schema));
   schema[kOptions] = {{"whitespace_flexible", false},
                       {"item_separator", ", ?"},
                       {"key_separator", ": ?"}};

@@ -24,9 +24,10 @@ std::string larkString(std::string_view text);
 std::string larkTextWithout(std::span<const std::string_view> words,
                             bool mayBeEmpty);
 
-/// A JSON schema with the form of its documents: one line, in which one space
-/// may follow a comma and a colon. Space without a bound is what models repeat
-/// until the answer is full. Throws Error if the schema has a form of its own.
+/// The schema that a grammar keeps (keptSchema) with the form of its documents:
+/// one line, in which one space may follow a comma and a colon. Space without a
+/// bound is what models repeat until the answer is full. Throws Error like
+/// keptSchema, and if the schema has a form of its own.
 nlohmann::ordered_json withForm(nlohmann::ordered_json schema);
 
 /// A document of the JSON schema, an object, in that form.

@@ -111,10 +111,14 @@ SchemaTypes qwen::schemaTypes(J root, J schema) {
   return typesOf(root, schema, parts);
 }
 
+bool qwen::hasProperty(J schema, const std::string &key) {
+  return schema.is_object() && schema.contains("properties") &&
+         schema["properties"].is_object() && schema["properties"].contains(key);
+}
+
 SchemaTypes qwen::propertyTypes(J schema, const std::string &key) {
   SchemaTypes types = 0;
-  if (schema.is_object() && schema.contains("properties") &&
-      schema["properties"].is_object() && schema["properties"].contains(key))
+  if (hasProperty(schema, key))
     types = schemaTypes(schema, schema["properties"][key]);
   return (types & ~kNullType) ? types : types | kStringType;
 }

@@ -29,6 +29,9 @@ enum SchemaType : SchemaTypes {
 SchemaTypes propertyTypes(const nlohmann::ordered_json &schema,
                           const std::string &key);
 
+/// Whether the object schema `schema` names the property `key`.
+bool hasProperty(const nlohmann::ordered_json &schema, const std::string &key);
+
 /// The types that a part of the schema `root` may have; none if it says
 /// nothing.
 SchemaTypes schemaTypes(const nlohmann::ordered_json &root,

@@ -134,18 +134,22 @@ Tokenizer Tokenizer::fromBlob(std::span<const uint8_t> blob) {
     const std::string_view text = result.tokenBytes(int32_t(token.id));
     if (text.empty() || !isValidUtf8(text))
       fail("added token " + std::to_string(token.id) + " has no text");
-    AddedIndex &index =
-        token.flags & AddedNormalized ? result.addedAfter : result.addedBefore;
-    index.byFirstByte[uint8_t(text[0])].push_back(token);
+    const bool isAfter = token.flags & AddedNormalized;
+    // Such a token is found in text that is normalized.
+    std::string found =
+        isAfter && (result.header->flags & TokenizerNormalizesNfc)
+            ? toNfc(text)
+            : std::string(text);
+    AddedIndex &index = isAfter ? result.addedAfter : result.addedBefore;
+    index.byFirstByte[uint8_t(found[0])].push_back({token, std::move(found)});
   }
   // Longer tokens have precedence.
-  const auto isBefore = [&](const AddedToken &a, const AddedToken &b) {
-    const size_t sizeA = result.tokenBytes(int32_t(a.id)).size();
-    const size_t sizeB = result.tokenBytes(int32_t(b.id)).size();
-    return sizeA != sizeB ? sizeA > sizeB : a.id < b.id;
+  const auto isBefore = [](const AddedText &a, const AddedText &b) {
+    return a.text.size() != b.text.size() ? a.text.size() > b.text.size()
+                                          : a.token.id < b.token.id;
   };
   for (AddedIndex *index : {&result.addedBefore, &result.addedAfter})
-    for (std::vector<AddedToken> &tokens : index->byFirstByte)
+    for (std::vector<AddedText> &tokens : index->byFirstByte)
       std::sort(tokens.begin(), tokens.end(), isBefore);
   return result;
 }
@@ -226,8 +230,7 @@ void Tokenizer::splitAdded(const AddedIndex &index, std::string_view text,
   for (size_t i = 0; i < text.size();) {
     const AddedToken *match = nullptr;
     size_t end = 0;
-    for (const AddedToken &token : index.byFirstByte[uint8_t(text[i])]) {
-      const std::string_view spelled = tokenBytes(int32_t(token.id));
+    for (const auto &[token, spelled] : index.byFirstByte[uint8_t(text[i])]) {
       end = i + spelled.size();
       if (text.substr(i, spelled.size()) == spelled &&
           (!(token.flags & AddedSpecial) || maySpecial(i, end))) {

@@ -97,9 +97,14 @@ private:
     return static_cast<int32_t>(id);
   }
 
+  /// An added token, and its text as it is in the text that is split.
+  struct AddedText {
+    AddedToken token;
+    std::string text;
+  };
   /// Added tokens by the first byte of their text, longest first.
   struct AddedIndex {
-    std::array<std::vector<AddedToken>, 256> byFirstByte;
+    std::array<std::vector<AddedText>, 256> byFirstByte;
   };
   /// `maySpecial` says whether a special token may have the bytes between two
   /// offsets.

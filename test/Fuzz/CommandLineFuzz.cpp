@@ -23,15 +23,14 @@ struct Parsed {};
 
 /// Whether the commands take these arguments.
 static bool takes(int argc, char **argv) {
-  CLI::App app("", "qwen-run");
-  app.require_subcommand(1);
-  run::addCommands(app);
-  app.parse_complete_callback([] { throw Parsed(); });
+  const Program program("qwen-run", "");
+  program.requireCommand();
+  run::addCommands(program);
+  program.onParsed([] { throw Parsed(); });
   try {
-    parseCommandLine(app, argc, argv);
+    program.parse(argc, argv);
   } catch (const Parsed &) {
     return true;
-  } catch (const CLI::Success &) {
   } catch (const Error &) {
   }
   return false;

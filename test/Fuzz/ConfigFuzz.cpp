@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const fuzz::Folder folder;
   folder.write("config.json", fuzz::asText(data, size));
   fuzz::parses(size, [] {
-    const ModelConfig model = readModelConfig(folder.path());
+    ModelConfig model = readModelConfig(folder.path());
     fuzz::require(model.heads % model.kvHeads == 0 &&
                       model.hiddenSize % kGroup == 0 &&
                       model.heads * model.headDim % kGroup == 0 &&

@@ -324,7 +324,7 @@ def requests():
 def sampler_options():
     """Rows of SamplerOptions.def: the name and the range in requests."""
     text = (HERE.parents[1] / "include/qwen/ABI/SamplerOptions.def").read_text()
-    for name, least, most in re.findall(r"^QWEN_(?:MODEL_)?SAMPLING\(\w+, \w+, (\w+), [^,]+, ([^,]+), ([^,]+),", text, re.M):
+    for name, least, most in re.findall(r"^QWEN_(?:MODEL_|SWITCH_)?SAMPLING\(\w+, \w+, (\w+), [^,]+, ([^,]+), ([^,]+),", text, re.M):
         yield name, float(least), 2.0**31 - 1 if most == "INT32_MAX" else float(most)
 
 

@@ -8,7 +8,7 @@ ways, natively and emulated, and compares the hashes with answers.json. So diffe
 QWEN_TEST_FULL is set, emulated machines run a sample: each format on two of the four targets, with two of three checkpoints.
 KernelTest runs each kernel on each of these machines. Each pair of values of any other two dimensions occurs. Each target of this
 machine runs all formats, each with one checkpoint and one format of the cache, and the best one with the third checkpoint. That
-one runs every third format with stories too.
+one runs every third format with stories too. Where no change affects the bits of kernels (.ci/run), this machine's best target runs alone.
 
 `write` makes answers.json on this machine. It adds answers; it changes one only after kNumericsVersion has changed
 (docs/numerics.md).
@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 
-from checks import Checks, compile_model, full, run, weight_formats
+from checks import Checks, affected, compile_model, full, run, weight_formats
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ANSWERS = pathlib.Path(__file__).with_name("answers.json")
@@ -131,9 +131,12 @@ def plan(name):
     number = list(CHECKPOINTS).index(name)
     here = [target for target in HERE if HERE[target] in FLAGS]
     for (t, target), (w, weights), (k, kv) in itertools.product(enumerate(here), enumerate(WEIGHTS), enumerate(KV)):
+        if not affected("bits") and target != here[-1]:
+            continue
         if full() or is_sampled_here(name, t, w, k, target == here[-1]):
             yield target, None, weights, kv, list(itertools.product(*WAYS)) if full() else group(number + w + k)
-    yield from plan_elsewhere(name)
+    if affected("bits"):
+        yield from plan_elsewhere(name)
 
 
 def check_sample():
@@ -173,7 +176,8 @@ def check(name, work, aarch64):
     work.mkdir(parents=True, exist_ok=True)
     for old in work.glob("*.qwen"):
         old.unlink()
-    check_sample()
+    if affected("bits"):
+        check_sample()
     for target, flag in HERE.items():
         if flag not in FLAGS:
             print(f"not run: {target}, for this machine lacks {flag}")

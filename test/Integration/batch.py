@@ -113,12 +113,12 @@ def refused_lines():
     expect("a stream", (got["stream"][0], got.pop("stream")[1]["error"]["message"]), (400, "a batch has no streams: stream must be false"))
     expect("codes", {error["code"] for error in got.values()}, {"invalid_line"})
     expect("messages", {key: error["message"] for key, error in got.items() if key not in ("batch_req_4", "batch_req_10")}, {
-        "batch_req_1": "the line is not JSON",
+        "batch_req_1": "the line is not JSON at column 2",
         "batch_req_6": 'the line has neither "custom_id" nor "id"',
         "batch_req_7": '"id" is an array when a string or an integer is needed',
         "get": '"method" is "GET" when "POST" is needed',
         "batch_req_9": "the line has more than 300 bytes (--max-body)",
-        "batch_req_11": "the line is not JSON"})
+        "batch_req_11": "the line is not JSON at column 1"})
 
 
 def killed():
@@ -163,7 +163,15 @@ def refused_files():
     write("twice.jsonl", [line, "nonsense", {**line, "prompt": "A"}])
     expect("an id twice", batch("twice.jsonl", "twice.out"),
            (1, ['qwen-run: twice.jsonl line 3: the id "\\"a\\"" is that of line 1, too; each line needs an id of its own']))
+    expect("a file without an answer", [name for name in os.listdir(WORK) if name.startswith("twice.out")], [])
     write("one.jsonl", [line])
+    for given in ("one.jsonl", "sub/../one.jsonl"):
+        (WORK / "sub").mkdir(exist_ok=True)
+        named = "an input" if given == "one.jsonl" else "the input 'one.jsonl'"
+        expect("answers onto their lines", batch("one.jsonl", given), (1, [f"qwen-run: cannot write '{given}': it is {named}; name another file"]))
+    write("two.partial", [line])
+    expect("a partial file that is the input", batch("two.partial", "two"), (1, ["qwen-run: cannot write 'two.partial': it is an input; name another file"]))
+    expect("a folder", batch("one.jsonl", "sub"), (1, ["qwen-run: cannot write 'sub': it is a folder; name a file in it"]))
     for name, before, error in (
             ("other", {"id": "batch_req_1", "custom_id": "b", "response": None},
              'one.jsonl line 1: the id is "\\"a\\"" when other.partial has an answer to "\\"b\\""; remove that file to begin again'),
@@ -174,6 +182,8 @@ def refused_files():
         expect(name, batch("one.jsonl", name), (1, [f"qwen-run: {error}"]))
     expect("no input", batch("none.jsonl", "out"), (1, ["qwen-run: cannot read none.jsonl: No such file or directory"]))
     expect("no folder", batch("one.jsonl", "none/out"), (1, ["qwen-run: cannot write none/out.partial: No such file or directory"]))
+    piped = subprocess.run([*command("one.jsonl", "out")[:-1], "/dev/stdout"], capture_output=True, text=True)
+    expect("answers to a pipe", (piped.returncode, [json.loads(text)["custom_id"] for text in piped.stdout.splitlines()]), (0, ["a"]))
     os.mkfifo(WORK / "pipe")
     expect("a pipe", batch("pipe", "out"), (1, ["qwen-run: pipe is not a regular file"]))
 

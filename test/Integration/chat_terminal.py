@@ -93,6 +93,17 @@ def saved_conversation():
     server.stop()
 
 
+def saved_onto():
+    """A conversation replaces the file that it was loaded from, and not the model."""
+    (WORK / "model").symlink_to(MODEL)
+    chat = Chat("onto", MODEL, "-n", "1")
+    checks.check("cannot write 'model': it is the input" in chat.send("/save model"), "/save onto the model")
+    checks.check((WORK / "model").is_symlink(), "the model is lost")
+    chat.send("/load saved.json")
+    checks.check('saved to "saved.json"' in chat.send("/save saved.json"), "/save onto what was loaded")
+    chat.leave()
+
+
 def interrupted_answer():
     """Ctrl-C ends an answer, here one that waits because a pipe is full, and not the chat."""
     os.mkfifo(WORK / "pipe")
@@ -168,6 +179,36 @@ def keys():
     checks.expect("mode of the history", (WORK / ".local/state/qwen-run/history").stat().st_mode & 0o777, 0o600)
 
 
+def odd_bytes():
+    """Bytes that are not UTF-8 take neither Enter nor the end of a paste along, and CRLF is one line break."""
+    chat = Chat("bytes", MODEL, "-n", "1")
+    seen = []
+
+    def said(text):
+        chat.wait(lambda screen: screen.endswith(text))
+        chat.send("")
+        chat.send("/save bytes.json")
+        chat.send("/clear")
+        seen.append(json.loads((WORK / "bytes.json").read_text())["messages"][0]["content"])
+    for cut, shown in (("63 61 66 e9", "caf"), ("e6 97", ">"), ("f0 9f 98", ">"), ("80", "\ufffd")):
+        chat.keys("-H", *cut.split())
+        said(shown)
+    for cut in ("e9", "f0 9f"):
+        chat.keys("-H", *"1b 5b 32 30 30 7e 61 0d".split(), *cut.split(), *"1b 5b 32 30 31 7e".split())
+        chat.type("b")
+        said("\ufffdb")
+    for raw in (True, False):
+        chat.paste("one\r\ntwo\r\n\r\nthree" if raw else "one\ntwo\n\nthree", raw=raw)
+        said("three")
+    chat.paste("one\n\ntwo", raw=True)
+    said("two")
+    # A paste without marks: each line is a line of the message.
+    chat.paste('"""one\r\ntwo\r\n\r\nthree"""', bracketed=False, raw=True)
+    said('three"""')
+    chat.leave()
+    checks.expect("messages of odd bytes", seen, ["caf\ufffd", "\ufffd", "\ufffd", "\ufffd", "a\n\ufffdb", "a\n\ufffdb", *["one\ntwo\n\nthree"] * 2, "one\n\ntwo", "one\ntwo\n\nthree"])
+
+
 def wide_characters():
     """A character of two columns does not stand half at the edge; the cursor moves by characters."""
     chat = Chat("wide", MODEL, "-n", "0", width=21)
@@ -215,8 +256,10 @@ def reasoning():
 commands(80)
 commands(20)
 saved_conversation()
+saved_onto()
 interrupted_answer()
 keys()
+odd_bytes()
 wide_characters()
 reasoning()
 checks.finish()

@@ -185,3 +185,8 @@ class Checks:
 def full():
     """Whether to run the full matrix (make test-full)."""
     return bool(os.environ.get("QWEN_TEST_FULL"))
+
+
+def affected(label):
+    """Whether changes may break tests with a label of changes.py; always so outside of .ci/run."""
+    return label not in os.environ.get("QWEN_UNAFFECTED", "").split()

@@ -19,6 +19,9 @@ with client.chat.completions.stream(model="", messages=messages, tools=tools) as
         pass
     final = stream.get_final_completion().choices[0]
 assert final.finish_reason == "tool_calls" and final.message.tool_calls[0].function.arguments == call.function.arguments, final
-messages += [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "nothing"}]
+# The message of a stream has parsed, and its calls parsed_arguments.
+for message in (choice.message, final.message, choice.message.model_dump(), final.message.model_dump()):
+    called = message["tool_calls"][0]["id"] if isinstance(message, dict) else message.tool_calls[0].id
+    messages += [message, {"role": "tool", "tool_call_id": called, "content": "nothing"}]
 again = client.chat.completions.create(model="", messages=messages, tools=tools).choices[0]
 assert again.message.tool_calls[0].id != call.id, again

@@ -26,9 +26,15 @@ SHELLS = {
 # What is typed before the tab, and the arguments that come of it.
 CASES = {
     "qwen-run": {"gener": "generate", "generate --see": "--seed", "bench m.qwen --check ba": "background", "generate m.qwen --check=ba": "--check=background",
-                 "eval m.qwen --tasks winog": "winogrande", "logits m.qwen -o outf": "outfile.npy", "completion zs": "zsh", "bench outf": "outfile.npy"},
+                 "eval m.qwen --tasks winog": "winogrande", "logits m.qwen -o outf": "outfile.npy", "completion zs": "zsh", "bench outf": "outfile.npy",
+                 # A colon in an earlier word, commands of a command, and a command that help does not show; neither takes files.
+                 "chat QWEN/m:a --see": "--seed", "chat m --check=ba": "--check=background", "cache li": "list", "cache pa": "path", "cache list --js": "--json",
+                 "cache prune --max": "--max-size", "cache outf": "outf", "cache path outf": "outf", "ma": "man", "man --he": "--help", "man outf": "outf"},
     "qwen-opt": {"repo": "report", "outf": "outfile.npy", "m --quanti": "--quantizer", "m --weights q4_m_12": "q4_m_128",
-                 "m --target sapph": "sapphirerapids", "m --lora outf": "outfile.npy", "report m --gh": "--ghz"},
+                 "m --target sapph": "sapphirerapids", "m --lora outf": "outfile.npy", "report m --gh": "--ghz",
+                 # bash makes three words of a:b.
+                 "m --prune lay": "layers:", "m --prune=sho": "--prune=shortgpt:", "m --prune=sleb:": "--prune=sleb:", "m --prune layers:outf": "layers:outf",
+                 "m --prune layers:3 --quanti": "--quantizer", "m --rope-scaling yar": "yarn:", "ma": "man", "man outf": "outf"},
 }
 
 
@@ -93,8 +99,13 @@ def manual(program):
     checks.check(not warnings, f"{program}: {warnings}")
     # Bold letters are written twice.
     text = re.sub(".\b", "", run(["mandoc", "-Tascii", "-Owidth=200", page]))
-    helps = [run([program, "--help"])]
-    helps += [run([program, command, "--help"]) for command in re.findall(r"^  (\w+) ", helps[0].split("Subcommands:")[1], re.MULTILINE)]
+    helps = []
+    # The commands of a command come later.
+    commands = [[program]]
+    for command in commands:
+        helps.append(run([*command, "--help"]))
+        commands += [[*command, each] for each in re.findall(r"^  (\w+) ", helps[-1].partition("Subcommands:")[2], re.MULTILINE)]
+        checks.check(" ".join(command) in text, f"{' '.join(command)} is not in the manual page")
     options = {option for text in helps for option in re.findall(r"^  (?:-\w,)?(--[\w-]+)", text, re.MULTILINE)}
     checks.check(len(options) > 20, f"{program}: {options}")
     for option in options:

@@ -1,8 +1,8 @@
 """The errors of qwen-opt (errors.py checks them; docs/testing.md says how to add one)."""
 import json
 
-from errors_files import (ABSENT, HYBRID, MOE, QWEN2, QWEN3, Row, added, artifact, content, edited, flipped, full_disk, linked, number, quantized, renamed, tensor,
-                          unreadable, written)
+from errors_files import (ABSENT, HYBRID, MOE, QWEN2, QWEN3, Row, added, artifact, content, edited, flipped, full_disk, linked, number, quantized, renamed, split_gguf,
+                          tensor, unreadable, written)
 
 COMPILE = "qwen-opt bad -o out/model.qwen"
 GPTQ, UP = "gptq-qwen2-int4-g128", "model.layers.0.mlp.up_proj."
@@ -30,6 +30,12 @@ def tokenizer(name, message, **files):
     return Row(name, added(**{"vocab_json": '{"a": 0, "b": 1}', "merges_txt": "", **files}), COMPILE, 3, message)
 
 
+def input_of(output, name=None):
+    """The error of an output that is an input, by another name."""
+    found = f"the input '{name}'" if name else "an input"
+    return f"qwen-opt: cannot write '{output}': it is {found}; name another file"
+
+
 NAMES = [chr(c) for c in [*range(33, 127), *range(161, 173), *range(174, 324)]]
 VOCABULARY = json.dumps({name: id for id, name in enumerate(NAMES + [2 * name for name in NAMES[:99]])})
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{64 * '0'}\nsize 7\n"
@@ -44,6 +50,17 @@ ROWS = [
         "qwen-opt: bad has no config.json: the folder of a Hugging Face checkpoint is needed"),
     Row("no weights", added(model_safetensors=ABSENT), COMPILE, 3,
         "qwen-opt: bad has neither model.safetensors nor model.safetensors.index.json"),
+    *(Row(f"only {name}", added(model_safetensors=ABSENT, **{name: "x"}), COMPILE, 3,
+          f'qwen-opt: bad has neither model.safetensors nor model.safetensors.index.json; it has "{name}", {way_out}')
+      for name, way_out in (
+          ("model-00002-of-00003.safetensors", "a part of the weights: the index, which names the tensors of each part, is needed, too"),
+          ("consolidated.safetensors", "under another name: rename it to model.safetensors"),
+          ("adapter_model.safetensors", "an adapter: compile its base model with --lora FOLDER"),
+          ("model.gguf", "a GGUF file: name that instead of the folder"),
+          ("pytorch_model-00001-of-00002.bin", "a file of PyTorch: save the model as safetensors"))),
+    Row("experts of MLX", renamed("model.layers.0.mlp.experts.0.gate_proj.weight", "model.layers.0.mlp.switch_mlp.gate_proj.weight", MOE), COMPILE, 3,
+        'qwen-opt: bad/model.safetensors: tensor "model.layers.0.mlp.switch_mlp.gate_proj.weight" has the experts of MLX, which are not supported; '
+        "the checkpoint that was converted to MLX is needed"),
     Row("an unreadable file", unreadable, COMPILE, 1,
         "qwen-opt: cannot read bad/config.json: Permission denied"),
     Row("a link that leads nowhere", linked("generation_config.json", "../../blobs/1"), COMPILE, 3,
@@ -87,8 +104,19 @@ ROWS = [
         "qwen-opt: --lora has the scale 1e99 when a number from -1e9 to 1e9 is needed"),
 
     # config.json.
-    *(Row(f"no {key}", edited(**{key: ABSENT}), COMPILE, 3, f"qwen-opt: bad/config.json has no {key}") for key in (
-        "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "rms_norm_eps")),
+    # Keys that are not there have the defaults of transformers.
+    Row("no hidden_size", edited(QWEN3, hidden_size=ABSENT), COMPILE, 3,
+        'qwen-opt: bad/model.safetensors: tensor "model.embed_tokens.weight" has shape [320, 96] when [320, 4096] is needed'),
+    Row("no num_hidden_layers", edited(num_hidden_layers=ABSENT), COMPILE, 3,
+        'qwen-opt: bad has no tensor "model.layers.2.input_layernorm.weight", which its configuration demands with shape [64]'),
+    Row("no num_attention_heads", edited(num_attention_heads=ABSENT, num_key_value_heads=5), COMPILE, 3,
+        "qwen-opt: bad/config.json: the default of num_attention_heads is 32 when a multiple of num_key_value_heads, 5, is needed"),
+    Row("rope_scaling beside rope_parameters", edited("qwen3-untied-f32", rope_scaling={"rope_type": "yarn", "factor": 4.0}), COMPILE, 3,
+        "qwen-opt: bad/config.json: rope_parameters scales positions otherwise than rope_scaling, which counts; remove one of them"),
+    Row("a rope_theta that does not count", edited("qwen3-untied-f32", rope_scaling={"rope_type": "default"}), COMPILE, 3,
+        "qwen-opt: bad/config.json: rope_parameters.rope_theta is 5000000.0 when 10000.0, the default where rope_scaling lacks it, is needed"),
+    Row("two rotations", edited(HYBRID, partial_rotary_factor=0.5), COMPILE, 3,
+        "qwen-opt: bad/config.json: partial_rotary_factor is 0.5 when 0.25, as in rope_parameters, is needed"),
     Row("no architectures", edited(architectures=ABSENT), COMPILE, 3,
         "qwen-opt: bad/config.json has no architectures"),
     *count("hidden_size", 2 ** 24),
@@ -96,8 +124,8 @@ ROWS = [
     *count("vocab_size", 2 ** 31 - 1),
     Row("a number as text", edited(QWEN3, hidden_size="96"), COMPILE, 3,
         'qwen-opt: bad/config.json: hidden_size is "96" when an integer from 1 to 16777216 is needed'),
-    Row("a config that is not JSON", added(config_json="{"), COMPILE, 3,
-        "qwen-opt: bad/config.json is not JSON"),
+    Row("a config that is not JSON", added(config_json='{\n "a": 1,\n}'), COMPILE, 3,
+        "qwen-opt: bad/config.json is not JSON at line 3, column 1"),
     Row("a config that is a list", added(config_json="[1]"), COMPILE, 3,
         "qwen-opt: bad/config.json has an array when a JSON object is needed"),
     Row("another hidden size", edited(hidden_size=128), COMPILE, 3,
@@ -182,9 +210,9 @@ ROWS = [
         'qwen-opt: bad/model.safetensors: tensor "model.layers.0.linear_attn.in_proj_qkv.weight" has shape [224, 64] when [256, 64] is needed'),
     Row("key heads that do not divide", edited(HYBRID, linear_num_key_heads=2), COMPILE, 3,
         "qwen-opt: bad/config.json: linear_num_value_heads is 3 when a multiple of linear_num_key_heads, 2, is needed"),
-    Row("a rotation of 0.2", edited(HYBRID, rope_parameters={"rope_theta": 1e5, "partial_rotary_factor": 0.2}), COMPILE, 3,
+    Row("a rotation of 0.2", edited(HYBRID, partial_rotary_factor=ABSENT, rope_parameters={"rope_theta": 1e5, "partial_rotary_factor": 0.2}), COMPILE, 3,
         "qwen-opt: bad/config.json: rope_parameters.partial_rotary_factor is 0.2 when a part of head_dim, 32, that is a multiple of 8 is needed"),
-    Row("a rotation of 9 values", edited(HYBRID, rope_parameters={"rope_theta": 1e5, "partial_rotary_factor": 0.28125}), COMPILE, 3,
+    Row("a rotation of 9 values", edited(HYBRID, partial_rotary_factor=ABSENT, rope_parameters={"rope_theta": 1e5, "partial_rotary_factor": 0.28125}), COMPILE, 3,
         "qwen-opt: bad/config.json: rope_parameters.partial_rotary_factor is 0.28125 when a part of head_dim, 32, that is a multiple of 8 is needed"),
     Row("no output gate", edited(HYBRID, attn_output_gate=False), COMPILE, 3,
         "qwen-opt: bad/config.json: attn_output_gate false is not supported; supported is true"),
@@ -194,9 +222,9 @@ ROWS = [
         'qwen-opt: bad has no tensor "transformer.h.2.ln_1.weight", which its configuration demands with shape [96]'),
 
     # The tokenizer and the chat template.
-    tokenizer("a tokenizer that is not JSON", "qwen-opt: bad/tokenizer.json is not JSON", tokenizer_json="{"),
+    tokenizer("a tokenizer that is not JSON", "qwen-opt: bad/tokenizer.json is not JSON: it ends too early, at column 2", tokenizer_json="{"),
     tokenizer("a tokenizer that is a list", "qwen-opt: bad/tokenizer.json has an array when a JSON object is needed", tokenizer_json="[]"),
-    tokenizer("a vocabulary that ends early", "qwen-opt: bad/vocab.json is not JSON", vocab_json='{"a": 0'),
+    tokenizer("a vocabulary that ends early", "qwen-opt: bad/vocab.json is not JSON: it ends too early, at column 8", vocab_json='{"a": 0'),
     tokenizer("a merge of three", 'qwen-opt: bad/merges.txt: line 1 is "a b c" where two tokens with a space between are needed', merges_txt="a b c\n"),
     # A template that chat cannot read is a warning; the error is about the tokens.
     Row("a template that includes", added(QWEN3, vocab_json=VOCABULARY, merges_txt="", chat_template_jinja='{% include "x" %}\n'), COMPILE, 3,
@@ -209,7 +237,7 @@ ROWS = [
     Row("a header of 2^62 bytes", content(lambda data: (2 ** 62).to_bytes(8, "little") + data[8:]), COMPILE, 3,
         "qwen-opt: bad/model.safetensors: its header would have 4611686018427387904 bytes when 430936 are left in the file; it is truncated or not a safetensors file"),
     Row("a header that is not JSON", content(lambda data: data[:8] + b"x" * 16 + data[24:]), COMPILE, 3,
-        "qwen-opt: bad/model.safetensors: its header is not JSON"),
+        "qwen-opt: bad/model.safetensors: its header is not JSON at column 1"),
     Row("data that end early", content(lambda data: data[:-10]), COMPILE, 3,
         'qwen-opt: bad/model.safetensors: tensor "model.norm.weight" has data_offsets 428032 to 428288 when the file has 428278 bytes of data; it may be truncated'),
     Row("data that are cut", content(lambda data: data[:600_000], QWEN3), COMPILE, 3,
@@ -287,12 +315,24 @@ ROWS = [
         "qwen-opt: -o excludes --emit (see qwen-opt --help)"),
     Row("no checkpoint", None, "qwen-opt -o x", 2,
         "qwen-opt: CHECKPOINT is missing (see qwen-opt --help)"),
+    Row("a memory below 0", None, f"qwen-opt {QWEN3} --calibrate --calibrate-memory -1 -o x", 2,
+        'qwen-opt: --calibrate-memory: "-1" is not a number of bytes from 0 to 18446744073709551615, such as 500MiB or 4GiB (see qwen-opt --help)'),
     Row("--json alone", None, "qwen-opt --json", 2,
         "qwen-opt: --json requires --list-targets (see qwen-opt --help)"),
 
     # The output. An error about it comes before one about the context.
     Row("a folder as output", None, f"qwen-opt {QWEN3} -o out", 1,
-        "qwen-opt: cannot write 'out': it is not a regular file"),
+        "qwen-opt: cannot write 'out': it is a folder; name a file in it"),
+    Row("weights as output", added(QWEN3), "qwen-opt bad -o bad/model.safetensors", 1, input_of("bad/model.safetensors")),
+    Row("a configuration as output, by a link", linked("link", "config.json"), "qwen-opt bad -o bad/link", 1, input_of("bad/link", "bad/config.json")),
+    Row("a tokenizer as output", added(vocab_json='{"a": 0}', merges_txt=""), "qwen-opt bad -o bad/../bad/vocab.json", 1,
+        input_of("bad/../bad/vocab.json", "bad/vocab.json")),
+    Row("a GGUF file as output", linked("m.gguf", "../qwen3-q4_k_m/model.gguf"), "qwen-opt bad/m.gguf -o bad/m.gguf", 1, input_of("bad/m.gguf")),
+    Row("a part of a GGUF file as output", split_gguf, "qwen-opt bad/model-00001-of-00003.gguf -o bad/model-00003-of-00003.gguf", 1,
+        input_of("bad/model-00003-of-00003.gguf")),
+    Row("an adapter as output", added(PEFT), f"{ADAPT.split(' -o')[0]} -o bad/adapter_model.safetensors", 1, input_of("bad/adapter_model.safetensors")),
+    Row("a text as output", written("bad", "x"), f"qwen-opt {QWEN2} --calibrate=bad -o bad", 1, input_of("bad")),
+    Row("a template as output", written("bad", "x"), "qwen-opt stories --chat-template bad -o bad", 1, input_of("bad")),
     Row("an output in no folder", None, f"qwen-opt {QWEN3} -o none/model.qwen --context 257", 1,
         "qwen-opt: cannot write 'none/model.qwen': No such file or directory"),
     # A limit on the size of files is like a full disk to a writer.
@@ -406,7 +446,9 @@ ROWS = [
     Row("an export of no file", None, "qwen-opt export none.qwen -o out/m.gguf", 3,
         "qwen-opt export: cannot read none.qwen: No such file or directory"),
     Row("an export to a folder", None, "qwen-opt export good.qwen -o out", 1,
-        "qwen-opt export: cannot write 'out': it is not a regular file"),
+        "qwen-opt export: cannot write 'out': it is a folder; name a file in it"),
+    Row("an export onto its model", artifact(lambda data, header, sections: data), "qwen-opt export bad.qwen -o ./bad.qwen", 1,
+        input_of("./bad.qwen", "bad.qwen").replace("opt:", "opt export:")),
     Row("an export to a full disk", full_disk, "qwen-opt export stories.qwen -o out/m.gguf", 1,
         "qwen-opt export: cannot write 'out/m.gguf': No space left on device"),
     Row("an export without a name", None, "qwen-opt export good.qwen", 2,

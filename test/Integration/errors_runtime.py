@@ -103,7 +103,7 @@ ROWS = [
           ("a template that includes", '\n{% include "x" %}', "bad.jinja", "bad.jinja: chat template, line 2: the tag 'include' is not supported"))),
     *(Row(f"{what} of chat", written("bad.json", text), "qwen-run chat stories.qwen --tools bad.json", status, f"qwen-run: {message}")
       for what, text, status, message in (
-          ("tools without JSON", "x", 3, "bad.json is not JSON"),
+          ("tools without JSON", "x", 3, "bad.json is not JSON at column 1"),
           ("no array of tools", "{}", 3, "bad.json must be an array of functions"),
           ("a tool without a function", '[{"type": "x"}]', 3, 'bad.json[0] must be {"type": "function", "function": {...}}'),
           ("tools for a template without", '[{"type": "function", "function": {"name": "f"}}]', 1,
@@ -146,6 +146,21 @@ ROWS = [
         "qwen-run: cannot write 'no/x.npy': No such file or directory"),
     Row("a picture in no folder", None, "qwen-run bench none.qwen --profile --svg no/steps.svg", 1,
         "qwen-run: cannot write 'no/steps.svg': No such file or directory"),
+    Row("logits onto the model", artifact(lambda data, header, sections: data), "qwen-run logits bad.qwen --ids 2 -o ./bad.qwen", 1,
+        "qwen-run: cannot write './bad.qwen': it is the input 'bad.qwen'; name another file"),
+    Row("a picture onto the model", artifact(lambda data, header, sections: data), "qwen-run bench bad.qwen --profile --svg bad.qwen", 1,
+        "qwen-run: cannot write 'bad.qwen': it is an input; name another file"),
+    Row("vectors onto their texts", written("bad", "x"), "qwen-run embed stories.qwen bad -o bad", 1,
+        "qwen-run: cannot write 'bad': it is an input; name another file"),
+    Row("vectors onto standard input", written("bad", "x"), "sh -c 'qwen-run embed stories.qwen -o bad < bad'", 1,
+        "qwen-run: cannot write 'bad': it is the input '/dev/stdin'; name another file"),
+    Row("samples onto documents", written("arc_easy.jsonl", json.dumps({"question": "x", "choices": {"text": ["y"], "label": ["A"]}, "answerKey": "A"})),
+        "qwen-run eval stories.qwen --tasks arc_easy --data . --samples ./arc_easy.jsonl", 1,
+        "qwen-run: cannot write './arc_easy.jsonl': it is an input; name another file"),
+    Row("samples onto another file", written("bad", "x"), "qwen-run eval stories.qwen --tasks arc_easy --data inputs/tasks --samples bad", 1,
+        'qwen-run: bad begins with "x" when {{.*}} is needed; choose another file'),
+    Row("logits onto a folder", None, "qwen-run logits stories.qwen --ids 2 -o out", 1,
+        "qwen-run: cannot write 'out': it is a folder; name a file in it"),
     Row("no room for text", None, "sh -c 'qwen-run generate stories.qwen -p \"The king\" -n 5 > /dev/full'", 1,
         "qwen-run: cannot write to standard output: No space left on device"),
 
@@ -184,6 +199,8 @@ ROWS = [
           ("--num-return-sequences 5", "the number of answers is 5 when 1 to num-beams (4)"))),
     Row("vectors that are too long", None, "qwen-run embed stories.qwen --ids 1 --dim 257", 1,
         "qwen-run: --dim is 257 when the model has 256 hidden values"),
+    Row("a size below 0", None, "sh -c 'XDG_CACHE_HOME=$PWD qwen-run cache prune --max-size -1'", 2,
+        'qwen-run: --max-size: "-1" is not a number of bytes from 0 to 18446744073709551615, such as 500MiB or 4GiB (see qwen-run cache --help)'),
     Row("a batch and clients", None, "qwen-run bench stories.qwen --clients 2 --batch 2", 2,
         "qwen-run: --batch excludes --clients (see qwen-run bench --help)"),
     # Perplexity rejects windows and strides without a definition.
@@ -228,7 +245,7 @@ ROWS = [
     Row("embed of a missing model", None, "embed none Once", 1,
         "embed: cannot load the model: cannot read none: No such file or directory"),
     Row("embed of messages that are not JSON", None, """embed stories.qwen '{"messages": 3' 1 chat""", 1,
-        "embed: cannot read the text: qwen_encode_chat: json is not JSON"),
+        "embed: cannot read the text: qwen_encode_chat: json is not JSON: it ends too early, at column 15"),
 
     # serve.
     Row("a public address without a key", None, "qwen-run serve stories.qwen --listen 0.0.0.0:0", 1,

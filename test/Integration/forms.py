@@ -15,7 +15,7 @@ import sys
 
 import numpy as np
 
-from checks import Checks, compile_model, dequantized, export, full, join, logits, q4_0_of, read_safetensors, run, same_bits, weights_of
+from checks import Checks, compile_model, dequantized, export, full, join, logits, q4_0_of, read_safetensors, run, same_bits, weights_of, write_weights
 from gguf_model import own_name
 
 INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
@@ -207,6 +207,25 @@ def check_grids():
     checks.check("q4_0" not in run(["qwen-run", "info", original]), "--no-grids keeps integers")
 
 
+def check_few_values():
+    """Matrices of zeros (blocks that were added) or of three values lie on any grid. They do not choose the formats of the others."""
+    few = {"model.layers.0.self_attn.o_proj.weight": [0], "model.layers.0.mlp.down_proj.weight": [0x3D80, 0, 0xBD80]}
+    rng, out = np.random.default_rng(5), WORK / "few.qwen"
+    for name, lines in (("base-qwen3", None), ("qat-qwen3-grid32", ["BF16: 1, exact bf16", "BF16: 12, exact q4_0", "BF16: 2, exact q4_g128"])):
+        weights = dict(read_safetensors(INPUTS / name / "model.safetensors"))
+        facts = json.loads((INPUTS / name / "config.json").read_text())
+        for tensor, values in few.items():
+            weights[tensor] = rng.choice(np.array(values, np.uint16), weights[tensor].shape)
+        write_weights(WORK / "few", weights, facts)
+        result = subprocess.run(["qwen-opt", WORK / "few", "-o", out], capture_output=True, text=True)
+        checks.check(result.returncode == 0, f"few values: {result.stderr}")
+        if lines:
+            checks.expect(f"few values in {name}", summary_of(result.stderr), lines)
+        else:
+            checks.check("15 matrices" in result.stderr and "converted to q6_k" in result.stderr and "grids" not in result.stderr,
+                         f"few values: {result.stderr}")
+
+
 def main():
     shutil.rmtree(WORK, ignore_errors=True)
     WORK.mkdir(parents=True)
@@ -220,6 +239,7 @@ def main():
                 check_kept(name, folder, lines)
     if "qat" in sys.argv[3:]:
         check_grids()
+        check_few_values()
     if "gptq" in sys.argv[3:]:
         check_other_files()
     checks.finish()

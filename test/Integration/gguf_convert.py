@@ -1,4 +1,4 @@
-"""Writes a folder of floats with experts as a GGUF file, as llama.cpp's converter does, with the names and keys of the gguf package."""
+"""Writes a folder of floats as a GGUF file, as llama.cpp's converter does, with the names and keys of the gguf package."""
 import json
 import re
 
@@ -9,7 +9,8 @@ from checks import read_safetensors
 from hybrid_gguf import hybrid_keys, interleaved
 
 ARCHITECTURES = {"Qwen2MoeForCausalLM": "QWEN2MOE", "Qwen3MoeForCausalLM": "QWEN3MOE", "Qwen3VLMoeForConditionalGeneration": "QWEN3VLMOE",
-                 "Qwen3_5MoeForConditionalGeneration": "QWEN35MOE", "Qwen3NextForCausalLM": "QWEN3NEXT"}
+                 "Qwen3_5MoeForConditionalGeneration": "QWEN35MOE", "Qwen3NextForCausalLM": "QWEN3NEXT",
+                 "Qwen2_5_VLForConditionalGeneration": "QWEN2VL", "Qwen3VLForConditionalGeneration": "QWEN3VL"}
 # What a draft head has besides a layer. The package has no names for it yet.
 DRAFT = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "shared_head_norm"}
 # These are F32 in any file.
@@ -83,10 +84,10 @@ def keys_of(config, blocks, drafts):
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
     keys = {"block_count": blocks, "context_length": config["max_position_embeddings"], "embedding_length": config["hidden_size"],
             "attention.head_count": config["num_attention_heads"], "attention.head_count_kv": config["num_key_value_heads"],
-            "attention.layer_norm_rms_epsilon": config["rms_norm_eps"], "rope.freq_base": float(rope.get("rope_theta") or config["rope_theta"]),
-            "expert_count": config.get("num_experts") or config["num_local_experts"], "expert_used_count": config["num_experts_per_tok"],
-            "expert_feed_forward_length": config["moe_intermediate_size"]}
+            "attention.layer_norm_rms_epsilon": config["rms_norm_eps"], "rope.freq_base": float(rope.get("rope_theta") or config["rope_theta"])}
     for key, name in (("feed_forward_length", "intermediate_size"), ("attention.key_length", "head_dim"), ("attention.value_length", "head_dim"),
+                      ("expert_count", "num_local_experts"), ("expert_count", "num_experts"), ("expert_used_count", "num_experts_per_tok"),
+                      ("expert_feed_forward_length", "moe_intermediate_size"),
                       ("expert_shared_feed_forward_length", "shared_expert_intermediate_size")):
         if name in config:
             keys[key] = config[name]
@@ -113,7 +114,16 @@ def write_gguf(path, architecture, keys, tensors):
     writer.close()
 
 
-def convert(folder, path, kind_of, is_fused=False, is_joined=False, is_squeezed=False):
+def as_ollama(keys, tensors, config):
+    """What Ollama's files of hybrids have otherwise: heads of each layer, a name, and tensors of vision and of a draft head."""
+    kinds = [*config["layer_types"], *["full_attention"] * (keys["block_count"] - len(config["layer_types"]))]
+    heads = [0 if kind == "linear_attention" else keys["attention.head_count_kv"] for kind in kinds]
+    more = [(name, np.ones((1, 32), np.float32), gguf.GGMLQuantizationType.F32) for name in ("v.blk.0.attn_q.weight", "mtp.fc.weight")]
+    tensors = [(name.replace("ssm_dt.bias", "ssm_dt"), values, kind) for name, values, kind in tensors]
+    return keys | {"attention.head_count_kv": heads, "image_token_id": 3, "rope.mrope_section": [3, 3, 2]}, tensors + more
+
+
+def convert(folder, path, kind_of, is_fused=False, is_joined=False, is_squeezed=False, is_ollama=False):
     """`kind_of` gives the type of a matrix by its name in the file. Experts may have gate and up in one tensor; of older converters are
     joined projections of linear attention, and a router of a shared expert without its axis of size 1."""
     types, config = gguf.GGMLQuantizationType, read_config(folder)
@@ -136,4 +146,6 @@ def convert(folder, path, kind_of, is_fused=False, is_joined=False, is_squeezed=
     keys = keys_of(config, layers + drafts, drafts)
     for token in ("bos", "eos"):
         keys[f"tokenizer.ggml.{token}_token_id"] = config[f"{token}_token_id"]
+    if is_ollama:
+        keys, tensors = as_ollama(keys, tensors, config)
     write_gguf(path, gguf.MODEL_ARCH_NAMES[model], keys, tensors)

@@ -1,4 +1,4 @@
-"""GGUF files of models with experts, against transformers and against plain C++.
+"""GGUF files of models with experts and of the text of models with vision, against transformers and against plain C++.
 
   gguf_experts.py INPUTS WORKDIR
 """
@@ -91,6 +91,9 @@ check_exported(checks, WORK, *check_golden("qwen2-moe-bf16", TYPES.F32, 1e-5))
 check_golden("qwen3-moe-bf16", TYPES.BF16, 1e-5)
 check_golden("qwen3-vl-moe-bf16", TYPES.BF16, 1e-5)
 check_golden("qwen3_5-moe-bf16", TYPES.BF16, 2e-5, is_fused=True)
+check_golden("qwen3_5-moe-bf16", TYPES.F32, 2e-5, is_ollama=True)
+check_golden("qwen2_5-vl-bf16", TYPES.BF16, 1e-5)
+check_golden("qwen3-vl-bf16", TYPES.BF16, 1e-5)
 check_golden("qwen3-next-bf16", TYPES.F32, 2e-5, is_squeezed=True)
 check_kept("qwen3-moe-f32")
 check_random()

@@ -9,6 +9,7 @@ import json
 import pathlib
 import re
 import sys
+import time
 
 from checks import Checks
 from marked_model import marked_model, qwen2_model
@@ -128,15 +129,46 @@ def refusals(server):
             ({**schema, "num_beams": 2}, "response_format.json_schema.schema", ["num_beams"]),
             ({**schema, "guided_regex": "a"}, "response_format.json_schema.schema", ["guided_regex"]),
             ({"guided_json": {"not": {}}}, "guided_json", ['unimplemented keys: ["not"]']),
-            ({"guided_json": {"type": "string", "format": "colour"}}, "guided_json", ["colour"]),
+            ({"guided_json": {"type": "integer", "multipleOf": 15485863}}, "guided_json", ["multipleOf"]),
             ({"guided_json": {"$ref": "https://example.com/s.json"}}, "guided_json", ["https://example.com/s.json"]),
             ({"guided_regex": "("}, "guided_regex", ["regex"]),
+            ({**schema, "bad_words": ["a"]}, "response_format.json_schema.schema", ["bad_words"]),
+            ({"guided_regex": "a+", "no_repeat_ngram_size": 2}, "guided_regex", ["no_repeat_ngram_size"]),
             ({"grammar": 'root ::= "a"'}, "grammar", ["Lark"])):
-        status, _, text = server.send("POST", CHAT, {"messages": HI, **body})
-        error = json.loads(text).get("error", {})
-        checks.check(status == 400 and error["param"] == param and all(word in error["message"] for word in words), f"{body}: {status} {text}")
+        for stream in (False, True):
+            status, _, text = server.send("POST", CHAT, {"messages": HI, "stream": stream, **body})
+            error = json.loads(text).get("error", {})
+            checks.check(status == 400 and error["param"] == param and all(word in error["message"] for word in words), f"{body}: {status} {text}")
     # The next request is answered.
     checks.check(server.post(TEXT, prompt="The", guided_choice=["x"])["choices"][0]["text"] == "x", "no answer after an error")
+
+
+def others():
+    """Grammars that take long delay no other request, and end with their request and with the server."""
+    server = Server(stories)
+    # A short text whose patterns are compared in pairs.
+    body = json.dumps({"prompt": "The", "max_tokens": 1, "guided_json": {"patternProperties": {f"^k{i}_": {} for i in range(105)}}}).encode()
+    server.post(TEXT, prompt="The", max_tokens=1, guided_choice=["x"])
+
+    def leave():
+        connection = server.connect()
+        connection.request("POST", TEXT, body, {"Content-Type": "application/json"})
+        return connection
+    connections = [leave() for _ in range(30)]
+    times = []
+    for _ in range(20):
+        start = time.monotonic()
+        checks.check(server.send("GET", "/livez")[0] == 200, "/livez")
+        server.post(TEXT, prompt="The", max_tokens=1)
+        times.append(time.monotonic() - start)
+    checks.check(max(times) < 2, f"beside grammars, requests take {times} s")
+    for connection in connections[8:]:
+        connection.close()
+    checks.check(all(connection.getresponse().status == 200 for connection in connections[:8]), "answers with a large grammar")
+    connections = [leave() for _ in range(30)]
+    start = time.monotonic()
+    server.stop()
+    checks.check(time.monotonic() - start < 40, f"a server with grammars takes {time.monotonic() - start} s to end")
 
 
 def beside_tools():
@@ -178,6 +210,10 @@ def thoughts():
     for seed in range(4):
         choice = server.post(CHAT, messages=HI, seed=seed, guided_json=SCHEMAS[2], thinking_token_budget=5, logit_bias={opening: 100})["choices"][0]
         checks.check(choice["message"]["reasoning"] and isinstance(json.loads(choice["message"]["content"]), list), f"{choice}")
+        # A request that is not to think opens no reasoning, whatever the chat template makes of it.
+        for off in ({"enable_thinking": False}, {"reasoning_effort": "none"}, {"chat_template_kwargs": {"enable_thinking": False}}):
+            choice = server.post(CHAT, messages=HI, seed=seed, guided_json=SCHEMAS[2], logit_bias={opening: 100}, **off)["choices"][0]
+            checks.check("reasoning" not in choice["message"] and isinstance(json.loads(choice["message"]["content"]), list), f"{off}: {choice}")
     server.stop()
 
 
@@ -220,6 +256,25 @@ def streamed(text):
     return calls, content
 
 
+def message_of(calls, content):
+    """The message that a client makes of a stream."""
+    called = [{"index": i, "id": f"call_{i}", "type": "function", "function": {"name": name, "arguments": arguments}} for i, (name, arguments) in enumerate(calls)]
+    return {"role": "assistant", "content": content or None, **({"tool_calls": called} if called else {})}
+
+
+def goes_back(server, body, message):
+    """What a client got is accepted in its next request, also with what clients add to it and where a call is cut."""
+    parsed = json.loads(json.dumps(message))
+    for call in parsed.get("tool_calls", []):
+        call["function"] |= {"parsed_arguments": {}, "arguments": call["function"]["arguments"][:-1]}
+        call |= {"provider_specific_fields": None, "extra_content": {}}
+    parsed |= {"parsed": None, "provider_specific_fields": {"refusal": None}, "reasoning_details": [], "thinking_blocks": None, "function_call": None}
+    for sent in (message, parsed):
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": "x"} for call in sent.get("tool_calls", [])]
+        status, _, text = server.send("POST", CHAT, {**body, "messages": [*body["messages"], sent, *results], "max_tokens": 1})
+        checks.check(status == 200, f"{json.dumps(sent)} is refused in a history: {text}")
+
+
 def replays():
     """Requests that clients sent, with texts of our own: test/Inputs/requests.jsonl has the client, the body and the answer of each. The server writes what
     the client expects, and promises allow it."""
@@ -240,6 +295,7 @@ def replays():
             choice = {} if body.get("stream") else json.loads(text)["choices"][0]
             calls, content = streamed(text) if body.get("stream") else (calls_of(choice)[0], choice["message"]["content"])
             found = dict(zip(("name", "arguments"), *calls)) if calls else {"content": content}
+            goes_back(server, body, choice.get("message", message_of(calls, content)))
         checks.check(found == expected, f"{sent['client']}: {json.dumps(body)}: {found} is not {expected}")
     server.stop()
 
@@ -308,6 +364,7 @@ forced(server)
 other_forms(server)
 refusals(server)
 server.stop()
+others()
 beside_tools()
 replays()
 thoughts()

@@ -3,7 +3,7 @@
   one_command.py FILE INPUTS WORKDIR      FILE is models/stories, compiled; INPUTS is test/Inputs
 
 Most checks run a copy of qwen-run beside a qwen-opt that only copies FILE, so that they can count compiles, stop them and change
-the compiler. It writes a line to `compiles` and, while `slow` exists, waits with half a file.
+the compiler. It writes a line to `compiles` and, while `slow` exists, waits with half a file. While `full` exists, the disk of the cache is full.
 """
 import atexit
 import json
@@ -28,7 +28,7 @@ if disk.free < disk.total / 18:
     atexit.register(shutil.rmtree, WORK)
 checks = Checks()
 BIN, CACHE, TMP = WORK / "bin", WORK / "cache", WORK / "tmp"
-COMPILES, SLOW = WORK / "compiles", WORK / "slow"
+COMPILES, SLOW, FULL = WORK / "compiles", WORK / "slow", WORK / "full"
 COMPILER = f"""#!/bin/sh
 if [ "$1" = info ]; then echo '{{"compiled": {{"weight_bytes": 3145728, "arena_bytes": 1048576}}, "formats": []}}'; exit; fi
 echo "$@" >> {COMPILES}
@@ -38,6 +38,7 @@ while [ $# -gt 0 ]; do
 done
 echo '{{"stage": "packing", "done": 1, "total": 2}}' >&$progress
 echo 'qwen-opt: warning: a fake' >&2
+case $out in {CACHE}/*) if [ -e {FULL} ]; then echo "qwen-opt: cannot write '$out': No space left on device" >&2; exit 1; fi;; esac
 echo half > $out.tmp$$
 while [ -e {SLOW} ]; do sleep 0.05; done
 cp {FILE} $out.tmp$$ && mv $out.tmp$$ $out
@@ -162,6 +163,47 @@ def check_terminal():
     checks.check("\rpacking [####################....................]  50%\x1b[K\r\x1b[K" in shown, f"the bar: {shown!r}")
 
 
+def check_flipped_bits(file, good):
+    """A cached file with damage is compiled again: at once if that is found at the start, else by the next run."""
+    header = good.index(b"QWENAOT\0")
+    for section, at in {"code": 32, "manifest": 48, "tokenizer": 64, "weightChecksums": 96}.items():
+        offset, size = struct.unpack_from("<QQ", good, header + at)
+        file.write_bytes(flipped(good, offset + size // 2 if size > 1 << 16 else offset + size - 1))
+        answers(f"a flipped bit of {section}", generate(), 1, "again: ", "is damaged")
+    bad = flipped(good, struct.unpack_from("<QQ", good, header + 112)[0] + 5)
+    for command in (("generate", MODEL, *IDS), ("embed", MODEL, "--ids", "5,6"), ("serve", MODEL, "--listen", "127.0.0.1:0")):
+        file.write_bytes(bad)
+        process = start(*command)
+        errors = ""
+        while line := process.stderr.readline():
+            errors += line
+            if "answers on" in line:
+                process.terminate()
+        process.communicate(timeout=60)
+        checks.check(process.returncode in (1, 3) and f"{file} is damaged: the checksum of bytes" in errors, f"{command[0]}: {process.returncode} {errors}")
+        answers(f"after damage that {command[0]} found", generate(), 1, "again: ", "is damaged")
+
+
+def check_full_disk():
+    """A cache without room is as one that cannot be written, where the temporary folder has room of its own."""
+    FULL.touch()
+    options = MODEL, "--context", "80"
+    expect_error("a full disk", generate(*options), "No space left on device")
+    checks.expect("it is tried once", compiles(), 1)
+    others = [place for place in ("/dev/shm", "/tmp", "/var/tmp") if os.path.isdir(place) and os.stat(place).st_dev != CACHE.stat().st_dev]
+    if others:
+        with tempfile.TemporaryDirectory(dir=others[0]) as place:
+            answers("a full disk and another one", generate(*options, TMPDIR=place), 2, "for this run only: the cache cannot be used (", "No space left on device")
+            checks.expect("nothing is left on the other one", os.listdir(place), [])
+    FULL.unlink()
+    checks.expect("nothing is left on the full one", len(files(".json")), len(files()))
+    answers("a disk with room again", generate(*options), 1)
+
+
+def flipped(data, at):
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1:]
+
+
 def check_damage():
     generate()
     compiles()
@@ -172,6 +214,7 @@ def check_damage():
     file.write_bytes(good[:version] + struct.pack("<I", 1) + good[version + 4:])
     answers("another version of the format", generate(), 1, "again: ", "has format version 1")
     facts = json.loads(record.read_text())
+    check_flipped_bits(file, good)
     record.write_text(json.dumps(facts | {"boot": "before"}))
     answers("after a boot", generate(), 0)
     checks.expect("a checked file is known", json.loads(record.read_text())["boot"], "")
@@ -264,6 +307,23 @@ def check_safety():
     for place in ({"XDG_CACHE_HOME": "/proc"}, {"XDG_CACHE_HOME": "", "HOME": "/proc"}, {"XDG_CACHE_HOME": "", "HOME": ""}):
         answers(f"no cache: {place}", generate(**place), 1, "for this run only: the cache cannot be used")
         checks.expect("no temporary file is left", list(TMP.iterdir()), [])
+    SLOW.touch()
+    killed = start("generate", MODEL, *IDS, XDG_CACHE_HOME="/proc")
+    wait_for(lambda: list(TMP.glob("qwen-run-*/*")))
+    other = next(TMP.iterdir())
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.communicate()
+    # That of a run that lives stays.
+    alive = start("generate", MODEL, *IDS, XDG_CACHE_HOME="/proc")
+    wait_for(lambda: list(TMP.glob("qwen-run-*/*")) and not other.exists())
+    [kept] = TMP.iterdir()
+    second = start("generate", MODEL, *IDS, XDG_CACHE_HOME="/proc")
+    wait_for(lambda: len(list(TMP.glob("qwen-run-*/*"))) == 2)
+    checks.check(kept.exists(), "the folder of a run that lives is lost")
+    SLOW.unlink()
+    checks.expect("runs beside a killed one", [process.communicate(timeout=60)[0] for process in (alive, second)], [ANSWER] * 2)
+    checks.expect("no temporary folder is left", list(TMP.iterdir()), [])
+    compiles()
     expect_error("no cache and no temporary folder", generate(XDG_CACHE_HOME="/proc", TMPDIR="/proc"), "the cache cannot be used (/proc/qwen-run",
                  "set XDG_CACHE_HOME or TMPDIR")
 
@@ -294,7 +354,12 @@ def check_names():
     (WORK / "huggingface").mkdir()
     (WORK / "hf").rename(WORK / "huggingface/hub")
     answers("HF_HOME", generate("Org/Tiny-1B", HF_HOME=str(WORK / "huggingface")), 0)
-    (WORK / "huggingface/hub/models--Org--Tiny-1B/refs/main").unlink()
+    main = WORK / "huggingface/hub/models--Org--Tiny-1B/refs/main"
+    for revision in ("89ef", "../snapshots/0123abcd"):
+        main.write_text(revision)
+        expect_error("a snapshot that is missing", generate("Org/Tiny-1B", HF_HOME=str(WORK / "huggingface")),
+                     f'{main} names the snapshot "{revision}", which is missing; `hf download Org/Tiny-1B` gets it', status=3)
+    main.unlink()
     answers("one snapshot without refs/main", generate("Org/Tiny-1B", HF_HOME=str(WORK / "huggingface")), 0)
     expect_error("an unknown name", generate("Org/Other"), '"Org/Other" is neither a file nor a folder, and ',
                  "home/.cache" if "XDG_CACHE_HOME" not in ENVIRONMENT else "huggingface/hub/models--Org--Other is missing", status=3)
@@ -375,6 +440,7 @@ assert ANSWER
 check_cache()
 check_terminal()
 check_damage()
+check_full_disk()
 check_processes()
 check_safety()
 check_names()

@@ -9,9 +9,11 @@ import shutil
 import subprocess
 import sys
 
+import gguf
 import numpy as np
 
 from checks import Checks, compile_model, full, logits, read_safetensors, run, same_bits, write_weights
+from gguf_convert import write_gguf
 
 STORIES, INPUTS, WORK = (pathlib.Path(a) for a in sys.argv[1:])
 WORK.mkdir(parents=True, exist_ok=True)
@@ -94,6 +96,38 @@ def check_experts():
 
 
 check_experts()
+
+
+def fused_file():
+    """A GGUF file of two layers whose q, k and v share a tensor."""
+    layer = {"attn_qkv.weight": (192, 64), "attn_qkv.bias": (192,), "attn_output.weight": (64, 64), "attn_norm.weight": (64,), "ffn_norm.weight": (64,),
+             "ffn_gate.weight": (96, 64), "ffn_up.weight": (96, 64), "ffn_down.weight": (64, 96)}
+    shapes = {"token_embd.weight": (96, 64), "output_norm.weight": (64,)} | {f"blk.{i}.{name}": shape for i in range(2) for name, shape in layer.items()}
+    keys = {"block_count": 2, "context_length": 64, "embedding_length": 64, "feed_forward_length": 96, "attention.head_count": 2,
+            "attention.head_count_kv": 2, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e6}
+    float_type = gguf.GGMLQuantizationType.F32
+    write_gguf(WORK / "fused.gguf", "qwen2", keys, [(name, np.ones(shape, np.float32), float_type) for name, shape in shapes.items()])
+    return WORK / "fused.gguf"
+
+
+def biased_folder():
+    """A checkpoint of integers with the biases of zeros that GPTQ's writers add."""
+    folder = INPUTS / "checkpoints/autoround-qwen3-gptq"
+    weights = dict(read_safetensors(folder / "model.safetensors"))
+    weights |= {f"model.layers.{i}.mlp.up_proj.bias": np.zeros(4, np.float16) for i in range(2)}
+    write_weights(WORK / "biased", weights, json.loads((folder / "config.json").read_text()))
+    return WORK / "biased"
+
+
+def check_divided():
+    """No tensor counts as unknown: none that q, k and v of a layer share, and none of no effect."""
+    for checkpoint, removed in ((INPUTS / "checkpoints/qwen1-bf16", 1), (INPUTS / "checkpoints/qwen1-old-keys-f16", 0),
+                                (INPUTS / "checkpoints/qwen3-next-bf16", 3), (fused_file(), 0), (biased_folder(), 0)):
+        result = subprocess.run(["qwen-opt", checkpoint, "--emit=graph", "--prune", f"layers:{removed}"], capture_output=True, text=True)
+        checks.check(result.returncode == 0, f"{checkpoint.name} without layer {removed}: {result.stderr}")
+
+
+check_divided()
 
 
 def check_calibrated():

@@ -40,10 +40,10 @@ class Terminal:
     def type(self, text):
         self.terminals.tmux("send-keys", "-t", self.name, "-l", text)
 
-    def paste(self, text):
-        """As terminals paste: bracketed if the program wants it."""
+    def paste(self, text, bracketed=True, raw=False):
+        """As terminals paste: bracketed if the program wants it, with a return for each newline. "raw" leaves newlines as they are."""
         self.terminals.tmux("set-buffer", text)
-        self.terminals.tmux("paste-buffer", "-p", "-t", self.name)
+        self.terminals.tmux("paste-buffer", *["-p"] * bracketed, *["-r"] * raw, "-t", self.name)
 
     def text(self, *options):
         """All lines from the first one, without spaces at their ends. "-e": with letters' attributes."""

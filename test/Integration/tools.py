@@ -112,9 +112,15 @@ def calls(server, kind):
     short = whole(server, tools=[LOOK], max_tokens=40)
     checks.check(short[1] == "length", f"{short}")
     expect(server, *short, tools=[LOOK], max_tokens=40)
-    stopped = whole(server, tools=[LOOK], stop="b")
-    checks.check(stopped[1] == "stop", f"{stopped}")
-    expect(server, *stopped, tools=[LOOK], stop="b")
+    # An agent may send back what it got, whatever the cut left of it.
+    for tokens in range(1, 80, 3):
+        cut = server.post(CHAT, messages=HI, tools=[LOOK], max_tokens=tokens)["choices"][0]["message"]
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": "broken"} for call in cut.get("tool_calls", [])]
+        status, _, text = server.send("POST", CHAT, {"messages": [*HI, cut, *results], "tools": [LOOK], "max_tokens": 1})
+        checks.check(status == 200, f"{cut}: {status} {text}")
+    # A stop string counts in the text alone: neither in marks and arguments of calls nor in line breaks beside them.
+    expect(server, got, "tool_calls", tools=[LOOK], stop=["b", "\n", "call", "count"])
+    expect(server, message("I "), "stop", tools=[LOOK], stop="look")
 
 
 def next_turn(server, kind):
@@ -147,6 +153,13 @@ def thoughts(server):
     expect(server, message("Yes.", [], "Hm.\n" + call), "stop", tools=[LOOK])
     text = "<think>\nHm.\n" + call + "\n</think>\n\nYes."
     expect(server, message(text), "stop", tools=[LOOK], reasoning_format="none")
+    # Neither stop strings nor stop tokens count in it, or in the line breaks behind it.
+    breaks = [server.post("/tokenize", prompt=text)["tokens"][0] for text in ("\n", "\n\n", "x")]
+    script(server, think, "\nHm.\n", "x", ends, "\n\n", "Yes", ".\n\n", "No.")
+    expect(server, message("Yes.", [], "Hm.\nx"), "stop", stop=["\n\n", "x"])
+    script(server, think, "\nHm", "\n", "x", ends, "\n\n", "Yes", "x", "No.")
+    expect(server, message("Yes", [], "Hm\nx"), "stop", stop_token_ids=breaks)
+    checks.check(server.post(CHAT, messages=HI, stop_token_ids=breaks)["choices"][0]["stop_reason"] == breaks[2], "the stop token is not named")
 
 
 def budgets(server):

@@ -39,6 +39,43 @@ def markdown(s):
     s.end(tab)
 
 
+def emphasis(s):
+    """Chinese and Japanese have no spaces around emphasis, and punctuation of their own. Other texts are as in CommonMark."""
+    strong = ("**“中文”**是", "**重点：**后面", "这是**「强调」**的", "**注意！**请", "他说**《三体》**很好", "**価格（税込）**です", "**第一，**第二", "版本**3.0（新）**发布",
+              "**`code`**是", "在**[链接](https://example.org/)**中", "**注意**：请", "（**重点**）后", "**「强调」**is", "이것은**“강조”**의", "***“斜”***体")
+    plain = ("2 ** 3 ** 4", "a**“b”**c", "这是 ** 不是 ** 的", "\\*\\*不是\\*\\*", "`**代码**`")
+    tab = s.tab()
+    s.fake.script = answer("\n\n".join((*strong, *plain, "~~「删除」~~的 *“斜”*体")), size=3)
+    paragraphs = tab.answer_to("Hi").locator("p")
+    marks = paragraphs.evaluate_all("all => all.map((p) => [p.querySelectorAll('strong').length, p.textContent.includes('*')])")
+    s.expect("emphasis", marks, [[1, False]] * len(strong) + [[0, True]] * len(plain) + [[0, False]])
+    s.expect("other marks", [paragraphs.last.locator(tag).inner_text() for tag in ("del", "em")], ["「删除」", "“斜”"])
+    s.end(tab)
+
+
+def links(s):
+    """A reference may stand before its definition and in another block; half a definition is none."""
+    tab, event = s.tab(), threading.Event()
+    first = "[before][a], ![image][a] and [b].\n\n- [item][A  label]\n\n| [cell][b] |\n|---|\n\n[a]: https://example.org/ha"
+    s.fake.script = held(first, event, "lf 'title'\n[b]: https://example.org/b\n[a]: https://example.org/second\n\n> [quote]\n>\n> [quote]: https://example.org/q\n\n"
+                         "[behind][b] [none] [constructor]\n\n" + "A paragraph.\n\n" * 300 + "[far][b]\n\n[a label]: https://example.org/label")
+    live = tab.ask("Hi")
+    live.locator("td, th").wait_for()
+    s.expect("links without definitions", live.locator("a").count(), 0)
+    event.set()
+    for what in ("streamed", "opened"):
+        tab.settled(live)
+        live.get_by_role("link", name="item").wait_for()
+        found = live.locator(".body a").evaluate_all("all => all.map((a) => [a.textContent, a.href.replace('https://example.org/', ''), a.title])")
+        s.expect(f"links, {what}", found, [["before", "half", "title"], ["🖼 image", "half", ""], ["b", "b", ""], ["item", "label", ""], ["cell", "b", ""], ["quote", "q", ""],
+                                           ["behind", "b", ""], ["far", "b", ""]])
+        s.checks.check("[none] [constructor]" in live.text_content(), "a reference without a definition is not text")
+        tab.page.reload()
+        tab.page.locator("#sidebar .conversation .title").first.click()
+        live = tab.answers.first
+    s.end(tab)
+
+
 def stops(s):
     tab, event = s.tab(), threading.Event()
     for way in (lambda: tab.button.click(), lambda: tab.page.keyboard.press("Escape")):
@@ -276,6 +313,110 @@ def keeps(s):
     s.end(tab)
 
 
+def elsewhere(s):
+    """An answer goes on while another conversation is shown, and lands in its own; the reader can stop, rename and delete each."""
+    tab, events = s.tab(), {name: threading.Event() for name in ("one", "two", "three")}
+    rows, marks = tab.page.locator("#sidebar .conversation .title"), tab.page.get_by_role("img", name="The answer is being written.")
+    new = tab.named("button", "New conversation").first
+
+    def script(stream):
+        name = stream.body["messages"][-1]["content"]
+        held(f"To {name}", events[name], ", whole.")(stream)
+
+    def part_of(name):
+        live = tab.ask(name)
+        live.get_by_text(f"To {name}").wait_for()
+        s.expect("what another conversation shows", tab.answers.count(), 1)
+
+    def open_(name, text):
+        rows.get_by_text(name, exact=True).click()
+        tab.page.locator("article.assistant").get_by_text(text, exact=True).wait_for()
+    s.fake.script = script
+    part_of("one")
+    new.click()
+    tab.answers.first.wait_for(state="detached")
+    s.expect("the button in a new conversation", tab.button.get_attribute("aria-label"), "Send")
+    part_of("two")
+    marks.nth(1).wait_for()
+    open_("one", "To one")
+    s.expect("the button in a conversation with a part", tab.button.get_attribute("aria-label"), "Stop")
+    events["two"].set()
+    marks.nth(1).wait_for(state="detached")
+    s.expect("the other answer", (tab.text(tab.answers.last), tab.answers.count(), tab.page.locator("article.live").count()), ("To one", 1, 1))
+    tab.page.get_by_role("button", name="More for this conversation: one").click()
+    tab.named("button", "Rename").click()
+    tab.page.keyboard.type("renamed\n")
+    rows.get_by_text("renamed", exact=True).wait_for()
+    new.click()
+    part_of("three")
+    events["one"].set()
+    marks.nth(1).wait_for(state="detached")
+    tab.page.get_by_role("button", name="More for this conversation: three").click()
+    tab.named("button", "Delete").click()
+    tab.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    marks.first.wait_for(state="detached")
+    events["three"].set()
+    for _ in range(2):
+        open_("two", "To two, whole.")
+        open_("renamed", "To one, whole.")
+        s.expect("conversations", sorted(rows.all_inner_texts()), ["renamed", "two"])
+        tab.page.reload()
+        rows.nth(1).wait_for()
+    # A busy server is asked again, too.
+    s.fake.script = lambda stream: stream.refuse(429, "full", {"Retry-After": "1"})
+    tab.ask("busy").locator(".failure").wait_for()
+    s.fake.script = answer("Now.")
+    open_("two", "To two, whole.")
+    marks.first.wait_for(state="detached")
+    open_("busy", "Now.")
+    s.end(tab)
+
+
+def drafts(s):
+    tab = s.tab()
+    file = {"name": "a.py", "mimeType": "text/x-python", "buffer": b"print(1)"}
+    tab.prompt.fill("Half a\nmessage")
+    tab.page.locator(".composer input[type=file]").set_input_files(file)
+    tab.page.get_by_text("a.py", exact=True).wait_for()
+    tab.page.reload()
+    tab.page.get_by_text("a.py", exact=True).wait_for()
+    s.expect("a draft after a reload", (tab.prompt.input_value(), tab.button.is_enabled(), tab.prompt.bounding_box()["height"] > 40), ("Half a\nmessage", True, True))
+    tab.prompt.press("Enter")
+    tab.settled(tab.answers.first)
+    s.checks.check(s.fake.asked()[-1]["messages"][0]["content"].endswith("Half a\nmessage"), "the draft is not sent")
+    # A file that is too large to be kept does not take the text along.
+    tab.page.locator(".composer input[type=file]").set_input_files({**file, "buffer": b"\x01" * (2 << 20)})
+    tab.page.locator(".chip").wait_for()
+    tab.prompt.fill("More")
+    tab.page.reload()
+    tab.page.get_by_text("Talk with stories").wait_for()
+    s.expect("a draft with a large file", (tab.prompt.input_value(), tab.page.locator(".chip").count()), ("More", 0))
+    s.end(tab)
+
+
+def imports(s):
+    """An import without some of its settings says so."""
+    tab = s.tab()
+    body = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}], "temperature": 0.5, "seed": 3}
+
+    def take(*files):
+        tab.page.locator("#sidebar input[type=file]").set_input_files(
+            [{"name": f"{i}.json", "mimeType": "application/json", "buffer": json.dumps(file).encode()} for i, file in enumerate(files)])
+        notice = tab.page.locator(".notice")
+        notice.get_by_text(f'Imported "{len(files) - 1}".').wait_for()
+        return notice.locator("span").inner_text()
+    s.expect("an import", take(body), 'Imported "0".')
+    unknown = {"warp": 1, "<b>x</b>" + "y" * 99: {}, "none": None}
+    told = take({**body, **unknown}, body)
+    s.expect("an import with unknown settings", told,
+             f'Imported "0". Left out, because the server has no such setting: warp, {("<b>x</b>" + "y" * 99)[:40]}…. Imported "1".')
+    tab.page.locator("#sidebar .conversation .title").get_by_text("0", exact=True).first.click()
+    tab.answer_to("More")
+    s.expect("what is sent", {name: value for name, value in s.fake.asked()[-1].items() if name in body or name in unknown and name != "messages"},
+             {"messages": body["messages"] + [{"role": "user", "content": "More"}], "temperature": 0.5, "seed": 3})
+    s.end(tab)
+
+
 def files(s):
     tab = s.tab()
     tab.page.evaluate("""() => {
@@ -314,4 +455,5 @@ def keyboard(s):
 
 
 CASES = {case.__name__: case for case in (
-    streams, markdown, stops, branches, same_again, reasoning, settings, late_settings, presets, choices, progress, tokens, keeps, files, keyboard)}
+    streams, markdown, emphasis, links, stops, branches, same_again, reasoning, settings, late_settings, presets, choices, progress, tokens, keeps,
+    elsewhere, drafts, imports, files, keyboard)}

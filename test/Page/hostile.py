@@ -87,6 +87,9 @@ HOSTILE = {
     # Text
     "titles": "[x](# \"\\\"><img src=x onerror=pwn()>\") ![a\\\"onerror=pwn()](x '\"onerror=pwn()') [y](#'onclick=pwn() z')",
     "references": "[a]: <javascript:pwn()>\n[b]: # '\"><script>pwn()</script>'\n\n[a] [b] ![b]\n\n&lt;img src=x onerror=pwn()&gt; &#60;script>pwn()&#60;/script>",
+    "references before definitions": "[a] ![b] [c] [__proto__] [constructor]\n\n> text\n\n[a]: javascript:pwn()\n[b]: FOREIGN/i.png\n[c]: <data:text/html,<script>pwn()</script>> '\"><img src=x onerror=pwn()>'\n"
+                                     "[__proto__]: FOREIGN/p\n[toString]: vbscript:pwn()\n\n[toString]",
+    "emphasis in Chinese": "**“<img src=x onerror=pwn()>”**是**「[x](javascript:pwn())」**的~~（<svg onload=pwn()>）~~" + "字**“" * 1000 + "*”字_" * 1000,
     "bidi marks": "\u202egnp.exe\u202c \u2066\u2067\u202b [\u202ehttps://evil](FOREIGN/x) \u200b\u200d\ufeff `\u202e} // only admins {\u2066`",
     "marks above marks": "Z" + "\u0300\u0301\u0302\u0303\u0304\u0305\u0306" * 200 + " <p>x",
     "a huge table": TABLE,

@@ -64,10 +64,11 @@ TEST(Adapters, RefuseConfigurations) {
     EXPECT_EQ(errorOf(adapter),
               std::string("DIR/adapter_config.json: ") + message);
   }
-  // Keys that nobody knows are told.
+  // Keys that nobody knows are told, unless they are null.
   TempDir dir;
   PeftFiles adapter = queries();
   adapter.config["new_key"] = 1;
+  adapter.config["new_feature"] = nullptr;
   write(dir, adapter);
   EXPECT_EQ(Adapted(base("qwen2"), {{dir.path()}}).checkpoint->config().notes,
             (std::vector<std::string>{

@@ -83,6 +83,67 @@ TEST(Adapters, AddTheUpdateTimesTheScale) {
   EXPECT_EQ(plain.values("lm_head.weight"), model.values("lm_head.weight"));
 }
 
+/// A state that PEFT did not save itself has the name of the adapter in it.
+TEST(Adapters, MayHaveTheNameOfTheAdapter) {
+  TempDir plain, named;
+  PeftFiles adapter = queries();
+  const std::string embedding = "base_model.model.model.embed_tokens",
+                    head = "base_model.model.lm_head",
+                    norm = "base_model.model.model.norm";
+  const Values magnitudes = {{256}, Random(5).values(256)};
+  adapter.config["use_dora"] = true;
+  adapter.config["lora_bias"] = true;
+  adapter.tensors[peftQuery(".lora_magnitude_vector")] = magnitudes;
+  adapter.tensors[peftQuery(".lora_B.bias")] = random({256}, 6);
+  adapter.tensors[norm + ".weight"] = random({256}, 7);
+  write(plain, adapter);
+  const auto rename = [&](const std::string &from, const std::string &to) {
+    adapter.tensors[to] = adapter.tensors.at(from);
+    adapter.tensors.erase(from);
+  };
+  for (const char *name : {"default", "my_adapter"}) {
+    PeftFiles before = adapter;
+    const std::string part = std::string(".") + name;
+    for (const auto &[module, end] :
+         {std::pair(".lora_A", ".weight"), std::pair(".lora_B", ".weight"),
+          std::pair(".lora_B", ".bias")})
+      rename(peftQuery(std::string(module) + end),
+             peftQuery(module + part + end));
+    rename(peftQuery(".lora_magnitude_vector"),
+           peftQuery(".lora_magnitude_vector" + part + ".weight"));
+    rename(norm + ".weight", norm + ".modules_to_save" + part + ".weight");
+    write(named, adapter);
+    const Adapted one(base("qwen2"), {{plain.path()}}),
+        other(base("qwen2"), {{named.path()}});
+    for (const std::string &weight :
+         {query(".weight"), query(".bias"), std::string("model.norm.weight")})
+      EXPECT_EQ(one.values(weight), other.values(weight)) << weight;
+    adapter = before;
+  }
+  // An embedding has no ".weight".
+  PeftFiles tokens;
+  tokens.tensors = {{embedding + ".lora_embedding_A", random({2, 320}, 3)},
+                    {embedding + ".lora_embedding_B", random({256, 2}, 4)}};
+  write(plain, tokens);
+  for (const char *factor : {"A", "B"}) {
+    const std::string name = embedding + ".lora_embedding_" + factor;
+    tokens.tensors[name + ".default"] = tokens.tensors.at(name);
+    tokens.tensors.erase(name);
+  }
+  write(named, tokens);
+  const std::string weight = "model.embed_tokens.weight";
+  EXPECT_EQ(Adapted(base("qwen2"), {{plain.path()}}).values(weight),
+            Adapted(base("qwen2"), {{named.path()}}).values(weight));
+
+  // Two adapters in one file.
+  PeftFiles two = queries();
+  two.tensors[peftQuery(".lora_A.other.weight")] = random({2, 256}, 1);
+  EXPECT_EQ(errorOf(two), "DIR/adapter_model.safetensors: tensor \"" +
+                              peftQuery(".lora_A.weight") +
+                              "\" is the same as \"" +
+                              peftQuery(".lora_A.other.weight") + "\"");
+}
+
 TEST(Adapters, ReadWhatMlxWrites) {
   TempDir peft, mlx;
   PeftFiles adapter = queries();

@@ -97,7 +97,7 @@ TEST(AnswerParser, DoesNotDependOnTokens) {
       "</tool_call>\n, </think> <tool_cal b\xff<sto<stop>c";
   const std::string expected =
       "R:Why \u00e9\U0001F600?\n<tool_call>|T: A |b:f|a:{\"x\": [1]}|e:|b:g|"
-      "a:{}|e:|T:, </think> <tool_cal b\uFFFD<sto|S:<stop>|E:";
+      "a:{}|e:|T:\n, </think> <tool_cal b\uFFFD<sto|S:<stop>|E:";
   const auto piece = [&](size_t begin, size_t end) {
     const std::string part = text.substr(begin, end - begin);
     return isValidUtf8(part) ? idsOf(part) : bytesAsIds(part);
@@ -131,10 +131,32 @@ TEST(AnswerParser, MarksAreTokensOrText) {
   EXPECT_EQ(parse(tokenFormat(), "<|im_start|>a\n"), "R:a|E:");
   // Only the first token begins the reasoning, and only the first text.
   EXPECT_EQ(parse(tokenFormat(), "\na<|im_start|>b"), "T:\nab|E:");
-  EXPECT_EQ(parse(textFormat(), " <think>b"), "T: <think>b|E:");
+  EXPECT_EQ(parse(textFormat(), "a <think>b"), "T:a <think>b|E:");
   EXPECT_EQ(parse(textFormat(), "<thin"), "T:<thin|E:");
   EXPECT_EQ(parse(textFormat(), "<think>a</think>b<think>c"),
             "R:a|T:b<think>c|E:");
+}
+
+TEST(AnswerParser, WhiteSpaceMayComeBeforeTheReasoning) {
+  for (const char *space : {" ", "\n", "\r\n\t "}) {
+    EXPECT_EQ(parse(tokenFormat(),
+                    bytesAsIds(space) + idsOf("<|im_start|>a<|endoftext|>b")),
+              "R:a|T:b|E:");
+    for (const Ids &ids : {bytesAsIds(std::string(space) + "<think>a</think>b"),
+                           idsOf(std::string(space) + "<think>a</think>b")}) {
+      EXPECT_EQ(parse(textFormat(), ids), "R:a|T:b|E:");
+      EXPECT_EQ(parse(textFormat(), ids, "p", {.splitReasoning = false}),
+                "T:" + std::string(space) + "<think>a</think>b|E:");
+    }
+    EXPECT_EQ(parse(textFormat(), space), "T:" + std::string(space) + "|E:");
+    EXPECT_EQ(parse(tokenFormat(), space), "T:" + std::string(space) + "|E:");
+  }
+  // A model that repeats white space is not held back without an end.
+  const std::string spaces(65, ' ');
+  EXPECT_EQ(parse(textFormat(), bytesAsIds(spaces + "<think>a")),
+            "T:" + spaces + "<think>a|E:");
+  EXPECT_EQ(parse(textFormat(), spaces + "<think>a"),
+            "T:" + spaces + "<think>a|E:");
 }
 
 TEST(AnswerParser, APromptMayBeginTheReasoning) {
@@ -250,6 +272,88 @@ TEST(AnswerParser, HoldsWhatMayStartAStopString) {
   EXPECT_EQ(pieces({.stops = {"c", "abc"}}, "xabcd"), "x|||||");
   EXPECT_EQ(pieces({}, "\xc3\xa9\xe2\x82\xac"), "|\xc3\xa9|||\xe2\x82\xac|");
   EXPECT_EQ(pieces({}, "\xe2\x82"), "||\xef\xbf\xbd");
+}
+
+/// The events of a text, which are the same for the tokenizer's tokens and for
+/// pieces of each size.
+std::string parsePieces(const std::string &text, const AnswerOptions &options) {
+  const std::string found = parse(textFormat(), text, "p", options);
+  for (size_t size = 1; size <= 7; ++size) {
+    Ids ids;
+    for (size_t at = 0; at < text.size(); at += size)
+      ids = ids + idsOf(text.substr(at, size));
+    EXPECT_EQ(parse(textFormat(), ids, "p", options), found) << size;
+  }
+  return found;
+}
+
+TEST(AnswerParser, StopStringsEndTextAlone) {
+  const auto with = [](const std::vector<std::string> &stops,
+                       const std::string &text, bool splitReasoning = true) {
+    return parsePieces(text, {.stops = stops,
+                              .splitReasoning = splitReasoning,
+                              .calls = {findCallFormat("hermes")}});
+  };
+  // Neither reasoning nor white space behind it.
+  const std::string thought = "<think>\na\n\nb\n</think>\n\n \n\nHi\n\nc";
+  EXPECT_EQ(with({"\n\n", "b"}, thought), "R:a\n\nb|T: \n\nHi|S:\n\n|E:");
+  EXPECT_EQ(with({"\n\n", "b"}, thought, false),
+            "T:<think>\na\n\nb\n</think>\n\n \n\nHi|S:\n\n|E:");
+  EXPECT_EQ(with({"</think>"}, "<think>a</think>b"), "R:a|T:b|E:");
+  EXPECT_EQ(with({"x"}, "<think>x"), "R:x|E:");
+  // No mark of a call, no name and no arguments.
+  const std::string call =
+      "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 1}}\n</tool_call>";
+  const std::string read = "b:f|a:{\"x\": 1}|e:";
+  EXPECT_EQ(with({"call", "\n", "{", "f", "1", "me"}, call), read + "|E:");
+  EXPECT_EQ(with({"\n", "<"}, "I look.\n\n" + call + "\n"),
+            "T:I look.|" + read + "|E:");
+  EXPECT_EQ(with({"o"}, call + "\nDone"), read + "|T:D|S:o|E:");
+  EXPECT_EQ(with({"a,b"}, "a," + call + "b"), "T:a,|" + read + "|T:b|E:");
+  // A call behind a stop string is none.
+  EXPECT_EQ(with({"END"}, "a END" + call), "T:a |S:END|E:");
+  AnswerParser parser(storiesTokenizer(), nullptr, {},
+                      {.stops = {"END"}, .calls = {findCallFormat("hermes")}});
+  for (const int32_t id : idsOf("END" + call))
+    parser.push(id);
+  parser.finish();
+  EXPECT_FALSE(parser.hasCalls());
+  // What only looks like a call is text.
+  EXPECT_EQ(with({"\n\n"}, "Write <tool_call>\n\nfirst"),
+            "T:Write <tool_call>|S:\n\n|E:");
+  EXPECT_EQ(with({"l>\n"}, "Write <tool_call>\n{x"),
+            "T:Write <tool_cal|S:l>\n|E:");
+  EXPECT_EQ(with({"\n"}, "a\n"), "T:a|S:\n|E:");
+}
+
+TEST(AnswerParser, StopTokensEndTextAlone) {
+  const auto with = [](const Ids &stops, const Ids &ids) {
+    AnswerParser parser(
+        storiesTokenizer(), &tokenFormat(), {},
+        {.stopTokens = stops, .calls = {findCallFormat("hermes")}});
+    Log log;
+    for (const int32_t id : ids) {
+      log.add(parser.push(id));
+      if (parser.hasStopToken())
+        break;
+    }
+    log.add(parser.finish());
+    return log.text + (parser.hasStopToken() ? "!" : "");
+  };
+  const Ids open = idsOf("<|im_start|>"), close = idsOf("<|endoftext|>");
+  const Ids newline = bytesAsIds("\n");
+  EXPECT_EQ(with(newline, bytesAsIds("a\nb")), "T:a|E:!");
+  EXPECT_EQ(with(newline,
+                 open + bytesAsIds("a\nb") + close + bytesAsIds("\n\nHi\nx")),
+            "R:a\nb|T:Hi|E:!");
+  const std::string call =
+      "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n";
+  EXPECT_EQ(with(newline + bytesAsIds("{"), bytesAsIds(call + "Hi\nx")),
+            "b:f|a:{}|e:|T:Hi|E:!");
+  // No text has a special token.
+  EXPECT_EQ(
+      with(idsOf("<|im_end|>"), open + bytesAsIds("a") + idsOf("<|im_end|>")),
+      "R:a|E:!");
 }
 
 TEST(AnswerParser, EventsHaveTheirTokens) {

@@ -49,6 +49,24 @@ TEST(BatchLineTest, ReadsBothForms) {
   }
 }
 
+TEST(BatchLineTest, KeepsDigits) {
+  const std::string digits = "-123456789012345678901234567890";
+  const BatchLine line = parseBatchLine(
+      R"({"id":)" + digits + R"(,"prompt":"x","guided_json":{"const":)" +
+          digits + "}}",
+      4);
+  EXPECT_EQ(line.error, "");
+  EXPECT_EQ(line.request.body,
+            R"({"prompt":"x","guided_json":{"const":)" + digits + "}}");
+  const std::string answer = answerLine(line, {.body = "{}"});
+  EXPECT_NE(answer.find(R"("custom_id":)" + digits + ","), std::string::npos)
+      << answer;
+  EXPECT_EQ(dump(parseAnswerLine(answer).id), digits);
+  EXPECT_EQ(
+      dump(parseBatchLine(R"({"id":18446744073709551615,"prompt":""})", 1).id),
+      "18446744073709551615");
+}
+
 TEST(BatchLineTest, RefusesOtherLines) {
   EXPECT_EQ(lineError("[]"),
             "the line has an array when a JSON object is needed");

@@ -4,6 +4,7 @@
 #include "cache/Fingerprint.h"
 #include "cache/ModelSource.h"
 
+#include "CommandLine.h"
 #include "CompileOptions.h"
 #include "TempDir.h"
 
@@ -136,15 +137,15 @@ TEST_F(CacheFolderTest, RemovesRests) {
 }
 
 TEST(CompileOptionsTest, AreReadByForm) {
-  CLI::App app;
+  const Program program("tool", "");
   std::string context;
-  app.add_option("--context", context);
+  program.addText("--context", context);
   std::vector<CompileArgument> arguments;
-  addCompileOptions(app, arguments);
-  const auto read = [&](std::vector<std::string> words) {
+  addCompileOptions(program, arguments);
+  const auto read = [&](std::vector<const char *> words) {
     arguments.clear();
-    std::ranges::reverse(words);
-    app.parse(words);
+    words.insert(words.begin(), "tool");
+    program.parse(static_cast<int>(words.size()), words.data());
     std::string text;
     for (const CompileArgument &argument : arguments)
       text += argument.text() + " ";
@@ -157,9 +158,8 @@ TEST(CompileOptionsTest, AreReadByForm) {
   // The option of the command itself.
   EXPECT_EQ(read({"--context", "7"}), "");
   EXPECT_EQ(context, "7");
-  EXPECT_THROW(read({"--weights", "q4_0", "--weights", "q8_0"}),
-               CLI::ParseError);
-  EXPECT_THROW(read({"--kv"}), CLI::ParseError);
+  EXPECT_THROW(read({"--weights", "q4_0", "--weights", "q8_0"}), UsageError);
+  EXPECT_THROW(read({"--kv"}), UsageError);
 }
 
 TEST(ModelSourceTest, NamesOfFilesAreNoNamesOfModels) {

@@ -2,7 +2,7 @@
 
 #include "GrammarTexts.h"
 
-#include "text/CallGrammar.h"
+#include "grammar/ToolGrammar.h"
 
 #include "qwen/Support/Error.h"
 
@@ -120,7 +120,9 @@ TEST_F(CallGrammarTest, KeepsArgumentsAsJson) {
          {hermes("look", "{}"), hermes("look", R"({"where": "x"})"),
           hermes("look", R"({"where": "x", "count": 0})"),
           hermes("look", R"({"where": "x", "count": 1, "more": 1})"),
-          hermes("then", "{}"), hermes("now", "[]"), hermes("now", "null")});
+          hermes("then", "{}"), hermes("now", "[]"), hermes("now", "null"),
+          hermes("now", R"({"a": 1, "a": 2})"),
+          hermes("now", "[123456789012345678901]")});
   expect(*grammarOf("hermes", {.isRequired = true}, tools(), {0}),
          {hermes("look", "{}"), hermes("look", R"({"other": 0})")},
          {hermes("look", "1")});
@@ -246,6 +248,51 @@ TEST_F(CallGrammarTest, IsReadBack) {
     EXPECT_EQ(ordered_json::parse(arguments).dump(),
               R"({"where":"a\n","count":3})");
   }
+}
+
+// A keyword that is not kept takes away itself, or what is left of its
+// parameter, and nothing of the other parameters.
+TEST_F(CallGrammarTest, LoosensToolsThatAreNotStrict) {
+  const auto grammarOfTool = [](std::string_view format,
+                                const std::string &parameters, bool isStrict) {
+    Tool tool = toolOf("f", parameters);
+    tool.isStrict = isStrict;
+    return makeToolGrammar(compiler(),
+                           {.format = findCallFormat(format),
+                            .tools = std::make_shared<Tools>(Tools{tool}),
+                            .rules = CallRules{.isRequired = true}},
+                           {tokenOf(kOpen), tokenOf(kClose)});
+  };
+  const auto withFirst = [](const std::string &first, const std::string &more) {
+    return R"({"type": "object", "required": ["a", "b"], "properties": {
+        "a": )" +
+           first + R"(, "b": {"type": "integer", "minimum": 5}})" + more + "}";
+  };
+  for (const auto &[first, more] :
+       std::vector<std::pair<std::string, std::string>>{
+           {R"({"type": "integer", "not": {"const": 7}})", ""},
+           {R"({"type": "integer", "multipleOf": 15485863})", ""},
+           {R"({"type": "integer"})", R"(, "if": {}, "then": {})"},
+           {R"({"type": "integer"})", R"(, "propertyNames": {"maxLength": 3})"},
+           {R"({"type": "integer"})",
+            R"(, "minProperties": 2, "dependentRequired": {"a": ["b"]})"},
+           {R"({"type": "integer"})",
+            R"(, "additionalProperties": {"not": {}})"}}) {
+    const std::string parameters = withFirst(first, more);
+    const auto hermesGrammar = grammarOfTool("hermes", parameters, false);
+    expect(*hermesGrammar, {hermes("f", R"({"a": 7, "b": 6})")},
+           {hermes("f", R"({"a": 7, "b": 4})"), hermes("f", R"({"a": 7})"),
+            hermes("f", R"({"a": "x", "b": 6})")});
+    const auto xmlGrammar = grammarOfTool("xml", parameters, false);
+    expect(*xmlGrammar, {xml("f", {"a", "7", "b", "6"})},
+           {xml("f", {"a", "7", "b", "4"}), xml("f", {"a", "7"})});
+    EXPECT_THROW(grammarOfTool("hermes", parameters, true), Error);
+  }
+  // A parameter of which nothing is kept may be anything.
+  const auto other = grammarOfTool(
+      "hermes", withFirst(R"({"oneOf": [{"$ref": "other:x"}]})", ""), false);
+  expect(*other, {hermes("f", R"({"a": [null], "b": 6})")},
+         {hermes("f", R"({"a": [null], "b": 4})")});
 }
 
 // Hostile schemas end.

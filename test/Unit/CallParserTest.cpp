@@ -151,7 +151,14 @@ TEST(CallParser, ReadsHermes) {
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"now\", \"arguments\": "
                    "\"{\\\"a\\\": \\\"b\\\"}\", \"id\": 3}</tool_call>"),
             "b:now|a:{\"a\": \"b\"}|e:");
-  // A bracket less, and no closing mark.
+  // A bracket less or more, and no closing mark.
+  for (const std::string end : {"}", "}\n}", "} } "})
+    for (const std::string mark : {"</tool_call>", ""})
+      EXPECT_EQ(hermes("<tool_call>{\"name\": \"now\", \"arguments\": {}" +
+                       end + mark + (mark.empty() ? "" : "\nDone.")),
+                mark.empty() ? "b:now|a:{}|e:" : "b:now|a:{}|e:|T:Done.");
+  EXPECT_EQ(hermes("<tool_call>{\"name\": \"now\", \"arguments\": {}}} x"),
+            "b:now|a:{}|e:|T:} x");
   EXPECT_EQ(hermes("<tool_call>\n{\"name\": \"now\", \"arguments\": {}\n"
                    "</tool_call>"),
             "b:now|a:{}|e:");
@@ -163,6 +170,56 @@ TEST(CallParser, ReadsHermes) {
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"fly\", \"arguments\": {}}"
                    "</tool_call>"),
             "b:fly|a:{}|e:");
+}
+
+// Models know other names of the arguments from schemas and other formats.
+TEST(CallParser, ReadsArgumentsElsewhere) {
+  const auto with = [](const std::string &members,
+                       const std::string &name = "look") {
+    const std::string text = hermes("<tool_call>{\"name\": \"" + name + "\"" +
+                                    members + "}</tool_call>");
+    const std::string begin = "b:" + name + "|a:", end = "|e:";
+    EXPECT_TRUE(text.starts_with(begin) && text.ends_with(end)) << text;
+    return text.substr(begin.size(), text.size() - begin.size() - end.size());
+  };
+  for (const std::string key : {"parameters", "params", "args", "input"}) {
+    const std::string member = ", \"" + key + "\": {\"where\": \"x\"}";
+    EXPECT_EQ(with(member), R"({"where": "x"})");
+    EXPECT_EQ(with(", \"arguments\": null" + member), R"({"where": "x"})");
+    EXPECT_EQ(with(member + ", \"arguments\": null"), R"({"where": "x"})");
+    EXPECT_EQ(with(member + ", \"arguments\": {\"count\": 1}"),
+              R"({"count": 1})");
+    EXPECT_EQ(with(", \"" + key + "\": \"{\\\"where\\\": 1}\""),
+              R"({"where": 1})");
+    EXPECT_EQ(hermes("<tool_call>{\"" + key +
+                     "\": {\"a\": 1}, \"name\": \"now\"}</tool_call>"),
+              "b:now|a:{\"a\": 1}|e:");
+    EXPECT_EQ(
+        hermes("<tool_call>{\"name\": \"now\"" + member + "\n</tool_call>"),
+        "b:now|a:{\"where\": \"x\"}|e:");
+  }
+  EXPECT_EQ(with(R"(, "where": "x", "count": 2)"),
+            R"({"where": "x", "count": 2})");
+  EXPECT_EQ(with(R"(, "type": "function", "id": 1, "where": "x")"),
+            R"({"where": "x"})");
+  EXPECT_EQ(with(R"(, "a": 1, "a": [2])", "now"), R"({"a": [2]})");
+  EXPECT_EQ(with(R"(, "input": "x")", "now"), R"({"input": "x"})");
+  EXPECT_EQ(with(R"(, "arguments": {}, "where": "x")"), "{}");
+  EXPECT_EQ(with(R"(, "id": "c")"), "{}");
+  EXPECT_EQ(hermes("<tool_call>{\"where\": \"x\", \"name\": \"look\"}"),
+            "b:look|a:{\"where\": \"x\"}|e:");
+}
+
+TEST(CallParser, TextKeepsItsLineBreaks) {
+  const std::string call = "<tool_call>{\"name\": \"now\"}</tool_call>";
+  const std::string read = "b:now|a:{}|e:";
+  EXPECT_EQ(hermes("A\n" + call + "\nB\n"), "T:A|" + read + "|T:\nB\n");
+  EXPECT_EQ(hermes("A\n\n" + call + "\n" + call + "\nB"),
+            "T:A|" + read + "|" + read + "|T:\n\nB");
+  EXPECT_EQ(hermes("A" + call + "\r\n \nB" + call + "C"),
+            "T:A|" + read + "|T:\n\nB|" + read + "|T:C");
+  EXPECT_EQ(hermes("\n" + call + "\nB"), read + "|T:B");
+  EXPECT_EQ(hermes("A\n" + call + "\n\n"), "T:A|" + read);
 }
 
 TEST(CallParser, ReadsXml) {
@@ -298,23 +355,31 @@ TEST(CallParser, RepairsStringsOfJson) {
 TEST(CallParser, ABrokenCallStaysBroken) {
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"look\", \"arguments\": {\"a\": }}"
                    "</tool_call>x"),
-            "b:look|a:{\"a\": }}|T:x*");
+            "b:look|a:{\"a\": |T:x*");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"look\", \"arguments\": {\"a\": [1;"
                    "}}</tool_call>"),
-            "b:look|a:{\"a\": [1;}}*");
+            "b:look|a:{\"a\": [1*");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"look\", \"arguments\": [1]}"
                    "</tool_call>"),
-            "b:look|a:[1]}*");
+            "b:look|a:[1]*");
   EXPECT_EQ(hermes("<tool_call>{\"name\": \"look\", \"arguments\": \"x\"}"
                    "</tool_call>"),
-            "b:look|a:\"x\"}*");
+            "b:look|a:\"x\"*");
   EXPECT_EQ(
       hermes("<tool_call>{\"name\": \"look\", \"arguments\": {\"a\": Tru"),
       "b:look|a:{\"a\": *");
-  EXPECT_EQ(hermes("<tool_call>{\"name\": \"look\", \"argu"),
-            "b:look|a:, \"argu*");
+  EXPECT_EQ(hermes("<tool_call>{\"name\": \"look\", \"argu"), "b:look*");
+  // What is no object does not begin one, and nothing of the call leaks.
+  for (const std::string value : {"5", "true", "[{}]", "\"[1]\""})
+    EXPECT_EQ(hermes("<tool_call>{\"name\": \"look\", \"arguments\": " + value +
+                     "}</tool_call>x"),
+              "b:look|a:" + value + "|T:x*");
+  for (const std::string rest :
+       {"", ", \"where\": \"x\"", ", \"arguments\": \"{\\\"a\\\"",
+        ", \"arguments\": nope}", ", \"parameters\": {\"a\": 1"})
+    EXPECT_EQ(hermes("<tool_call>{\"name\": \"look\"" + rest), "b:look*");
   EXPECT_EQ(xml("<tool_call><function=look>junk</function></tool_call>"),
-            "b:look|a:junk</function>*");
+            "b:look*");
   EXPECT_EQ(xml("<tool_call><function=look>\n<parameter=where>\nher"),
             "b:look|a:{\"where\": \"her*");
   EXPECT_EQ(xml("<tool_call><function=look>\n<parameter=where>\nhere\n"
@@ -342,7 +407,7 @@ TEST(CallParser, HoldsABoundedText) {
                    : "<tool_call><function=f>");
       for (size_t at = 0; at < spaces.size(); at += size)
         call.add(spaces.substr(at, size));
-      EXPECT_EQ(call.finish(), "b:f|a:" + spaces + "*");
+      EXPECT_EQ(call.finish(), "b:f*");
     }
 }
 

@@ -6,6 +6,7 @@
 #include "qwen/Import/Tokenizer/TokenizerBlob.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <filesystem>

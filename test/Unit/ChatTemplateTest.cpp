@@ -4,6 +4,7 @@
 #include "Sampled.h"
 
 #include "qwen/Support/Error.h"
+#include "qwen/Support/JsonDigits.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -82,6 +83,24 @@ TEST(ChatTemplate, ControlsWhiteSpace) {
   EXPECT_EQ(render("{% raw %}{{ a }}{% endraw %}!"), "{{ a }}!");
   EXPECT_EQ(render("a\r\nb\rc\n\n"), "a\nb\nc\n");
   EXPECT_EQ(render("{ {a} }%}"), "{ {a} }%}");
+}
+
+TEST(ChatTemplate, KeepsDigitsOfIntegers) {
+  const std::string numbers =
+      "[18446744073709551615, -123456789012345678901234, "
+      "9223372036854775807, 1.5]";
+  const auto rendered = [&](std::string_view source) {
+    return ChatTemplate::parse(source)
+        .render(parseWithDigits(R"({"a": )" + numbers + "}", "the context"),
+                ordered_json::object())
+        .bytes();
+  };
+  EXPECT_EQ(rendered("{{ a | tojson }}"), numbers);
+  EXPECT_EQ(rendered("{{ a }}"), numbers);
+  EXPECT_EQ(rendered("{{ a[1] | string }}{{ a[0] is integer }}"
+                     "{{ a[0] is float }}{{ a[0] > a[2] }}{{ a[1] < 0 }}"),
+            "-123456789012345678901234TrueFalseTrueTrue");
+  EXPECT_EQ(rendered("{{ a[0] == a[0] }}{{ a[1] + 1 < 0 }}"), "TrueTrue");
 }
 
 TEST(ChatTemplate, EvaluatesExpressions) {

@@ -8,6 +8,7 @@
 #include "chat/SavedConversation.h"
 #include "chat/Talk.h"
 #include "chat/TextEditor.h"
+#include "chat/TypedCharacters.h"
 
 #include "qwen/Support/Error.h"
 
@@ -335,6 +336,48 @@ TEST(History, RefusesLinksAndFolders) {
   EXPECT_NE(errorOf([&] { History history(temp.string()); }), "");
 }
 
+/// What a program reads when a terminal sends bytes.
+static std::u32string charactersOf(std::string_view bytes) {
+  TypedCharacters typed;
+  std::u32string characters;
+  for (const char byte : bytes) {
+    typed.add(byte);
+    while (const std::optional<char32_t> c = typed.next())
+      characters += *c;
+  }
+  return characters;
+}
+
+TEST(TypedCharacters, InvalidBytesTakeNoKeyAlong) {
+  EXPECT_EQ(charactersOf("caf\xe9\r"), U"caf\ufffd\r");
+  EXPECT_EQ(charactersOf("日é\r"), U"日é\r");
+  // Each start of a character, whole but for its last byte, and bytes that
+  // begin none, before a key and before the end of a paste.
+  for (const std::string_view cut :
+       {"\xc3", "\xe6", "\xe6\x97", "\xf0", "\xf0\x9f", "\xf0\x9f\x98", "\x80",
+        "\xc0", "\xed", "\xf5", "\xff"})
+    for (const std::string_view key : {"\r", "\n", "a", "\x1b[201~", "日"}) {
+      std::u32string wanted = U"\ufffd";
+      for (const char32_t c : charactersOf(key))
+        wanted += c;
+      EXPECT_EQ(charactersOf(std::string(cut) + std::string(key)), wanted);
+    }
+  EXPECT_EQ(charactersOf("\xe6\xf0\x9f\x80\xff\r"), U"\ufffd\ufffd\ufffd\r");
+  EXPECT_EQ(charactersOf("\xe6\x97"), U"");
+}
+
+TEST(TypedCharacters, CrlfIsOneLineBreak) {
+  EXPECT_EQ(charactersOf("a\r\nb\r\n\r\nc"), U"a\rb\r\rc");
+  EXPECT_EQ(charactersOf("a\n\nb\r\rc\n\r"), U"a\n\nb\r\rc\n\r");
+  EXPECT_EQ(charactersOf("\r\n\n\xe6\r\n"), U"\r\n\ufffd\r");
+  TypedCharacters typed;
+  typed.add('\xe6');
+  EXPECT_FALSE(typed.next());
+  typed.clear();
+  typed.add('a');
+  EXPECT_EQ(typed.next(), U'a');
+}
+
 TEST(TextEditor, RunsWithoutAShell) {
   const test::TempDir temp;
   const std::string editor = temp.string() + "/editor";
@@ -343,11 +386,12 @@ TEST(TextEditor, RunsWithoutAShell) {
                                temp.string() + "/arguments\n" +
                                "stat -c %a \"$3\" \"${3%/*}\" >> " +
                                temp.string() + "/arguments\n" +
-                               "echo \"$(cat \"$3\") more\" > \"$3\"\n";
+                               "printf '%s more\\r\\n\\r\\n\\rx\\r\\n' \"$(cat "
+                               "\"$3\")\" > \"$3\"\n";
   ASSERT_EQ(chmod(editor.c_str(), 0700), 0);
   setenv("TMPDIR", temp.string().c_str(), 1);
   setenv("VISUAL", (editor + " $(a) ;b").c_str(), 1);
-  EXPECT_EQ(editText("text", 100), "text more");
+  EXPECT_EQ(editText("text", 100), "text more\n\n\rx");
   EXPECT_EQ(writtenTo(temp.string() + "/arguments"), "$(a),;b\n600\n700\n");
   EXPECT_NE(errorOf([] { editText("text", 5); }), "");
   setenv("VISUAL", "false", 1);

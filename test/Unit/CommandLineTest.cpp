@@ -13,32 +13,31 @@ using namespace qwen;
 
 namespace {
 /// A program with two commands, like qwen-run.
-struct Program {
-  Program() {
-    app.require_subcommand(1);
-    CLI::App *write = app.add_subcommand("write", "Write");
-    write->add_option("FILE", file)->required();
-    addNumber(write, "-n,--count", count, "Count", 1, 9);
-    addNumber(write, "--seed", seed, "Seed", 0);
-    addNumber(write, "--share", share, "Share", 0, 1);
-    CLI::Option *json = write->add_flag("--json", flag);
-    write->add_flag("--plain,!--fancy", plain)->excludes(json);
-    app.add_subcommand("read", "Read");
+struct Tool {
+  Tool() {
+    program.requireCommand();
+    const Command write = program.addCommand("write", "Write");
+    write.addText("FILE", file).required();
+    write.addNumber("-n,--count", count, "Count", 1, 9);
+    write.addNumber("--seed", seed, "Seed", 0);
+    write.addNumber("--share", share, "Share", 0, 1);
+    const Option json = write.addFlag("--json", flag);
+    write.addFlag("--plain,!--fancy", plain).excludes(json);
+    program.addCommand("read", "Read");
   }
 
   /// The error of a command line, or nothing.
   std::string error(std::vector<const char *> arguments) {
     arguments.insert(arguments.begin(), "tool");
     try {
-      parseCommandLine(app, static_cast<int>(arguments.size()),
-                       arguments.data());
+      program.parse(static_cast<int>(arguments.size()), arguments.data());
     } catch (const UsageError &error) {
       return error.what();
     }
     return "";
   }
 
-  CLI::App app{"", "tool"};
+  const Program program{"tool", ""};
   std::string file;
   int32_t count = 0;
   std::optional<uint64_t> seed;
@@ -48,20 +47,20 @@ struct Program {
 } // namespace
 
 static std::string errorOf(std::vector<const char *> arguments) {
-  return Program().error(std::move(arguments));
+  return Tool().error(std::move(arguments));
 }
 
 TEST(CommandLineTest, ReadsNumbersExactly) {
-  Program program;
-  EXPECT_EQ(program.error({"write", "f", "-n9", "--seed",
-                           "18446744073709551615", "--share=0.1", "--json"}),
+  Tool tool;
+  EXPECT_EQ(tool.error({"write", "f", "-n9", "--seed", "18446744073709551615",
+                        "--share=0.1", "--json"}),
             "");
-  EXPECT_EQ(program.count, 9);
-  EXPECT_EQ(program.seed, UINT64_MAX);
-  EXPECT_EQ(program.share, 0.1F);
-  EXPECT_TRUE(program.flag);
-  EXPECT_EQ(program.error({"write", "f", "-n", "08"}), "");
-  EXPECT_EQ(program.count, 8);
+  EXPECT_EQ(tool.count, 9);
+  EXPECT_EQ(tool.seed, UINT64_MAX);
+  EXPECT_EQ(tool.share, 0.1F);
+  EXPECT_TRUE(tool.flag);
+  EXPECT_EQ(tool.error({"write", "f", "-n", "08"}), "");
+  EXPECT_EQ(tool.count, 8);
 }
 
 TEST(CommandLineTest, RefusesOtherNumbers) {
@@ -82,6 +81,29 @@ TEST(CommandLineTest, RefusesOtherNumbers) {
                   "\" is not a number from 0 to 1 (see tool write --help)");
 }
 
+TEST(CommandLineTest, ReadsSizes) {
+  const auto read = [](const std::string &text) -> std::string {
+    try {
+      return std::to_string(parseSize("--size", text, 2, uint64_t{8} << 30));
+    } catch (const InvalidValue &error) {
+      return error.what();
+    }
+  };
+  for (const auto &[text, bytes] :
+       std::map<std::string, std::string>{{"2", "2"},
+                                          {"3k", "3072"},
+                                          {"5 MiB", "5242880"},
+                                          {"8GB", "8589934592"}})
+    EXPECT_EQ(read(text), bytes);
+  for (const char *text :
+       {"-1", "-1GiB", "+3", "1", "0", "9GiB", "8589934593", "1.5GiB", "3x",
+        "GiB", "", " 5", "18446744073709551617", "18014398509481985KiB"})
+    EXPECT_EQ(read(text),
+              "--size: \"" + std::string(text) +
+                  "\" is not a number of bytes from 2 to 8589934592, such as "
+                  "500MiB or 4GiB");
+}
+
 TEST(CommandLineTest, NamesWhatIsUnknown) {
   const std::string commands =
       "; the commands are write, read (see tool --help)";
@@ -98,10 +120,10 @@ TEST(CommandLineTest, NamesWhatIsUnknown) {
   EXPECT_EQ(errorOf({"write", "f", "g"}),
             "unexpected argument \"g\" (see tool write --help)");
   EXPECT_EQ(errorOf({"write", "f", "a\n\x1b\xff"}),
-            "unexpected argument \"a\\n\\u001b\\ufffd\" (see tool write "
+            "unexpected argument \"a\\n\\u001b\ufffd\" (see tool write "
             "--help)");
-  EXPECT_EQ(errorOf({"write", "f", std::string(100, 'x').c_str()}),
-            "unexpected argument \"" + std::string(60, 'x') +
+  EXPECT_EQ(errorOf({"write", "f", std::string(300, 'x').c_str()}),
+            "unexpected argument \"" + std::string(200, 'x') +
                 "...\" (see tool write --help)");
 }
 
@@ -143,15 +165,58 @@ TEST(CommandLineTest, NamesWhatIsTooMuch) {
             "--json excludes --plain (see tool write --help)");
 }
 
+TEST(CommandLineTest, ShowsDefaultsInRange) {
+  const Program program("tool", "");
+  int64_t count = 7, automatic = 0;
+  std::optional<int64_t> none;
+  std::string text = "a b", empty;
+  uint64_t size = uint64_t{3} << 20;
+  enum class Mode { Off, On } mode = Mode::On;
+  program.group("Numbers");
+  const auto usual = [](Option option) { return option.info().defaultText; };
+  EXPECT_EQ(usual(program.addNumber("--count", count, "", 1)), "7");
+  EXPECT_EQ(usual(program.addNumber("--automatic", automatic, "", 1)), "");
+  EXPECT_EQ(usual(program.addNumber("--none", none, "", 1)), "");
+  EXPECT_EQ(usual(program.addText("--text", text)), "a b");
+  EXPECT_EQ(usual(program.addText("--empty", empty)), "");
+  EXPECT_EQ(usual(program.addSize("--size", size, "")), "3MiB");
+  EXPECT_EQ(usual(program.addChoice("--mode", mode, {"off", "on"}, "")), "on");
+  EXPECT_EQ(program.option("--count").info().group, "Numbers");
+  const OptionInfo info = program.option("--mode").info();
+  EXPECT_EQ(info.choices, (std::vector<std::string>{"off", "on"}));
+  EXPECT_FALSE(info.takesOthers);
+  std::vector<const char *> arguments = {"tool",   "--size", "2k",
+                                         "--mode", "off",    "--automatic=3"};
+  EXPECT_TRUE(
+      program.parse(static_cast<int>(arguments.size()), arguments.data()));
+  EXPECT_EQ(size, 2048u);
+  EXPECT_EQ(mode, Mode::Off);
+  EXPECT_EQ(automatic, 3);
+  // The other variables keep their values.
+  EXPECT_EQ(count, 7);
+  EXPECT_EQ(text, "a b");
+}
+
+TEST(CommandLineTest, ACommandMayEndItself) {
+  const Program program("tool", "");
+  bool isParsed = false;
+  program.onParsed([&] { isParsed = true; });
+  program.addCommand("go", "Go").onRun([] { throw CommandDone(); });
+  const char *const arguments[] = {"tool", "go"};
+  EXPECT_FALSE(program.parse(2, arguments));
+  EXPECT_TRUE(isParsed);
+  EXPECT_EQ(program.chosen().value().fullName(), "tool go");
+}
+
 /// The error of an option of the sampler, from its text to the sampler.
 static std::string samplingError(const std::string &option,
                                  const std::string &value) {
-  CLI::App app{"", "tool"};
+  const Program program("tool", "");
   run::SamplingFlags flags;
-  run::addSampling(&app, flags);
+  run::addSampling(program, flags);
   std::vector<const char *> arguments = {"tool", option.c_str(), value.c_str()};
   try {
-    parseCommandLine(app, 3, arguments.data());
+    program.parse(3, arguments.data());
     Sampler(flags.apply({}), 4, 4);
   } catch (const Error &error) {
     return error.what();

@@ -161,10 +161,10 @@ TEST(Compiler, ErrorsHaveFields) {
   EXPECT_EQ(fieldsOf(errorOf(dir.path())),
             (Fields{path, "vocab_size", "\"many\"",
                     "an integer from 1 to 2147483647"}));
-  config.erase("vocab_size");
+  config.erase("architectures");
   dir.write("config.json", config.dump());
   EXPECT_EQ(fieldsOf(errorOf(dir.path())),
-            (Fields{path, "vocab_size", "", ""}));
+            (Fields{path, "architectures", "", ""}));
 
   // A GGUF file that ends after its version.
   dir.write("m.gguf", std::string_view("GGUF\3\0\0\0", 8));

@@ -62,6 +62,20 @@ TEST(Float8, ReadsScalesOfOutputsAndOfAll) {
   EXPECT_EQ(valuesOf(*tensors.make("fp8", "{}"))[192], -6);
 }
 
+/// The default of transformers for weight_block_size.
+TEST(Float8, ReadsBlocksThatNobodyTells) {
+  FormTensors tensors;
+  tensors.set("m.weight", "F8_E4M3", {130, 160},
+              std::vector<uint8_t>(size_t{130} * 160, 0xc4));
+  tensors.set("m.weight_scale_inv", "F32", {2, 2},
+              std::vector<float>{1, 2, 3, 4});
+  const std::vector<float> values = valuesOf(*tensors.make("fp8", "{}"));
+  EXPECT_EQ(values[127], -3);
+  EXPECT_EQ(values[128], -6);
+  EXPECT_EQ(values[size_t{128} * 160], -9);
+  EXPECT_EQ(values.back(), -12);
+}
+
 TEST(Float8, RefusesOtherTensorsAndConfigurations) {
   const auto messageWith = [](const std::string &config, auto change) {
     FormTensors tensors = blocks();

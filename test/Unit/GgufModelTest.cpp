@@ -1,7 +1,6 @@
 //===- GgufModelTest.cpp - Models in GGUF files ---------------------------===//
 
-#include "GgufBytes.h"
-#include "TempDir.h"
+#include "GgufModelFiles.h"
 
 #include "qwen/ABI/TokenizerFormat.h"
 #include "qwen/Import/Checkpoint/Checkpoint.h"
@@ -18,66 +17,6 @@ using nlohmann::json;
 //===----------------------------------------------------------------------===//
 // Models
 //===----------------------------------------------------------------------===//
-
-/// The files of a model of one layer with 2 heads of 32 and 1 KV head.
-static GgufBytes makeModel(const std::string &architecture = "qwen3") {
-  const std::string a = architecture + ".";
-  GgufBytes file;
-  file.keys = {string("general.architecture", architecture),
-               string("general.type", "model"),
-               u32(a + "block_count", 1),
-               u32(a + "context_length", 256),
-               u32(a + "embedding_length", 64),
-               u32(a + "feed_forward_length", 96),
-               u32(a + "attention.head_count", 2),
-               u32(a + "attention.head_count_kv", 1),
-               u32(a + "attention.key_length", 32),
-               u32(a + "attention.value_length", 32),
-               f32(a + "attention.layer_norm_rms_epsilon", 1e-6F),
-               f32(a + "rope.freq_base", 1e6F)};
-  file.tensors = {{"token_embd.weight", {64, 40}, StoredType::Q8_0},
-                  {"blk.0.attn_q.weight", {64, 64}, StoredType::Q4_0},
-                  {"blk.0.attn_norm.weight", {64}},
-                  {"odd", {1}}};
-  return file;
-}
-
-namespace {
-class GgufModel : public testing::Test {
-protected:
-  /// Writes the file and opens it.
-  std::unique_ptr<Checkpoint> open(const GgufBytes &file) {
-    dir.write("m.gguf", file.make());
-    return openCheckpoint(dir.path() / "m.gguf");
-  }
-
-  /// The error about `file` without its path.
-  std::string errorOf(const GgufBytes &file) {
-    std::string message = messageOf([&] { open(file); });
-    const std::string path = dir.string() + "/m.gguf";
-    if (message.starts_with(path))
-      message.erase(0, path.size());
-    return message;
-  }
-
-  /// The error about a model in which `with` is the key of that name.
-  std::string errorWith(const std::string &name, const std::string &with) {
-    GgufBytes file = makeModel();
-    replaceKey(file, name, with);
-    return errorOf(file);
-  }
-
-  static void replaceKey(GgufBytes &file, const std::string &name,
-                         const std::string &with) {
-    std::erase_if(file.keys, [&](const std::string &key) {
-      return key.starts_with(text(name));
-    });
-    file.keys.push_back(with);
-  }
-
-  const TempDir dir;
-};
-} // namespace
 
 TEST_F(GgufModel, ReadsConfiguration) {
   const auto checkpoint = open(makeModel());
@@ -137,10 +76,16 @@ TEST_F(GgufModel, ReadsSampling) {
 
   replaceKey(file, "general.sampling.temp", f32("general.sampling.temp", 0));
   EXPECT_FALSE(open(file)->generation().doSample);
-  EXPECT_EQ(errorWith("tokenizer.ggml.eos_token_id",
-                      u32("tokenizer.ggml.eos_token_id", 40)),
-            ": tokenizer.ggml.eos_token_id is 40 when an integer from 0 to 39 "
-            "is needed");
+  // The vocabulary has 40 tokens.
+  replaceKey(file, "tokenizer.ggml.eos_token_id",
+             u32("tokenizer.ggml.eos_token_id", 40));
+  file.keys.push_back(u32("tokenizer.ggml.eot_token_id", UINT32_MAX));
+  const auto beyond = open(file);
+  EXPECT_EQ(beyond->generation().eosTokenIds, (std::vector<int32_t>{2, 1}));
+  EXPECT_EQ(beyond->config().notes,
+            std::vector<std::string>{"not used, tokens beyond the vocabulary: "
+                                     "tokenizer.ggml.eos_token_id 40, "
+                                     "tokenizer.ggml.eot_token_id 4294967295"});
 }
 
 TEST_F(GgufModel, ReadsYarn) {
@@ -165,17 +110,7 @@ TEST_F(GgufModel, ReadsYarn) {
 }
 
 TEST_F(GgufModel, ReadsHybrid) {
-  GgufBytes file = makeModel("qwen35");
-  replaceKey(file, "qwen35.block_count", u32("qwen35.block_count", 2));
-  for (const auto &[key, value] :
-       {std::pair("nextn_predict_layers", 1), std::pair("ssm.conv_kernel", 4),
-        std::pair("ssm.state_size", 64), std::pair("ssm.group_count", 2),
-        std::pair("ssm.time_step_rank", 6), std::pair("ssm.inner_size", 192),
-        std::pair("rope.dimension_count", 8)})
-    file.keys.push_back(
-        u32("qwen35." + std::string(key), static_cast<uint32_t>(value)));
-  file.tensors.push_back({"blk.0.ssm_out.weight", {192, 64}});
-  file.tensors.push_back({"blk.0.ssm_a", {6}});
+  GgufBytes file = makeHybrid();
   const auto checkpoint = open(file);
   const ModelConfig &config = checkpoint->config();
   EXPECT_EQ(config.architecture, Architecture::Qwen3_5);
@@ -202,14 +137,15 @@ TEST_F(GgufModel, RefusesKeys) {
             ": qwen3.block_count is \"1\" when an integer from 1 to 65536 is "
             "needed");
   EXPECT_EQ(errorWith("qwen3.attention.head_count_kv",
-                      array("qwen3.attention.head_count_kv", GgufType::U32, 1,
-                            raw(1U))),
+                      array("qwen3.attention.head_count_kv", GgufType::U32, 2,
+                            raw(1U) + raw(1U))),
             ": qwen3.attention.head_count_kv is an array when an integer from "
             "1 to 65536 is needed");
   EXPECT_EQ(errorWith("general.architecture",
                       string("general.architecture", "llama")),
             ": general.architecture \"llama\" is not supported; supported are "
-            "qwen2 (Qwen2, Qwen2.5), qwen3, qwen35, qwen2moe, qwen3moe, "
+            "qwen2 (Qwen2, Qwen2.5), qwen3, qwen35, qwen2vl (the text of "
+            "Qwen2.5-VL), qwen3vl (the text of Qwen3-VL), qwen2moe, qwen3moe, "
             "qwen3vlmoe (the text of Qwen3-VL-MoE), qwen35moe and qwen3next");
   EXPECT_EQ(errorWith("general.type", string("general.type", "adapter")),
             ": general.type \"adapter\" is not supported; supported is "

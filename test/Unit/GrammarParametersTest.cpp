@@ -99,7 +99,9 @@ TEST(GrammarParametersTest, RefusesOthersByName) {
            {R"("structured_outputs": {"structural_tag": "a"})",
             "structured_outputs.structural_tag: unknown parameter "
             "structured_outputs.structural_tag"},
-           {R"("guided_json": "{")", "guided_json: guided_json is not JSON"},
+           {R"("guided_json": "{")",
+            "guided_json: guided_json is not JSON: it ends "
+            "too early, at column 2"},
            {R"("guided_json": 1)", "guided_json: guided_json must be a JSON "
                                    "schema, or a string with one"},
            {R"("guided_regex": "")", "guided_regex: guided_regex must be a "

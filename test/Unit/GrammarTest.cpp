@@ -17,15 +17,6 @@ using namespace qwen::test;
 
 namespace {
 
-std::string errorOf(GrammarKind kind, const std::string &text) {
-  try {
-    compiler().compile({kind, text});
-  } catch (const Error &error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 class GrammarTextsTest : public GrammarTest {
 protected:
   static void expect(GrammarKind kind, const std::string &grammar,
@@ -157,7 +148,6 @@ TEST_F(GrammarTest, KeepsKeywordsOrRefusesThemByName) {
        R"({"a": 1})", "{}"},
       {"contains", R"({"type": "array", "contains": {"const": 1}})", "[2]",
        "[2, 1]"},
-      {"format", R"({"type": "string", "format": "colour"})", R"("x")", ""},
       {"allOf", R"({"allOf": [{"minimum": 3}, {"maximum": 4}]})", "5", "4"},
       {"pattern", R"({"type": "string", "pattern": "^a+$", "minLength": 2})",
        R"("a")", R"("aa")"},
@@ -206,7 +196,7 @@ TEST_F(GrammarTest, RefusesWhatIsNoGrammar) {
            {GrammarKind::Lark, "", ""},
            {GrammarKind::Lark, std::string(5000, ':'),
             "5000 colons when at most 4096 are allowed"},
-           {GrammarKind::Regex, std::string(kMostGrammarBytes + 1, 'a'),
+           {GrammarKind::Regex, std::string(GrammarLimits::kBytes + 1, 'a'),
             "1048577 bytes when at most 1048576 are allowed"}}) {
     const std::string found = errorOf(kind, text);
     EXPECT_NE(found, "no error") << text;
@@ -313,9 +303,10 @@ const std::vector<AnswerSection> kRows = {{"<|im_start|>", "<|im_end|>", "\n"}};
 
 class ReasoningTest : public GrammarTest {
 protected:
-  void begin(std::span<const int32_t> prompt = {}) {
+  void begin(std::span<const int32_t> prompt = {}, bool mayReason = true) {
     constraint.reset();
-    parser.emplace(storiesTokenizer(), &format, prompt, AnswerOptions());
+    parser.emplace(storiesTokenizer(), &format, prompt,
+                   AnswerOptions{.mayReason = mayReason});
     grammar = compiler().compile({GrammarKind::Regex, "[ab]+"});
     constraint.emplace(grammar->start(), *parser, &format,
                        std::array{endToken()});
@@ -376,6 +367,32 @@ TEST_F(ReasoningTest, GrammarBeginsWithoutIt) {
   take(a);
   EXPECT_FALSE(may(newline));
   EXPECT_THROW(constraint->accept(c), Error);
+}
+
+// Models open it again and draw up to the end of the answer.
+TEST_F(ReasoningTest, IsNotOpenedAgain) {
+  const auto expectGrammar = [&] {
+    EXPECT_FALSE(may(open) || may(c) || may(close) || may(newline));
+    take(a);
+    EXPECT_FALSE(may(open));
+    EXPECT_TRUE(may(endToken()));
+  };
+  // The prompt has closed it, or the request is not to think.
+  for (const std::vector<int32_t> &prompt :
+       {std::vector{open, close}, {open, newline, close, newline}, {close, a}}) {
+    begin(prompt);
+    expectGrammar();
+  }
+  begin({}, false);
+  expectGrammar();
+  // Where the prompt begins it nevertheless, it is free.
+  begin(std::array{open, newline}, false);
+  EXPECT_TRUE(may(c));
+  take(close);
+  EXPECT_FALSE(may(open));
+  // An earlier turn says nothing of this answer.
+  begin(std::array{open, close, a, endToken(), newline});
+  EXPECT_TRUE(may(open));
 }
 
 TEST_F(ReasoningTest, NeedsMarksThatAreTokens) {

@@ -7,6 +7,8 @@
 
 #include "grammar/Grammar.h"
 
+#include "qwen/Support/Error.h"
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -24,6 +26,16 @@ inline const GrammarCompiler &compiler() {
   static const auto made =
       makeGrammarCompiler(storiesTokenizer(), std::array{endToken()});
   return *made;
+}
+
+/// Why a text is no grammar, or "no error".
+inline std::string errorOf(GrammarKind kind, const std::string &text) {
+  try {
+    compiler().compile({kind, text});
+  } catch (const Error &error) {
+    return error.what();
+  }
+  return "no error";
 }
 
 inline bool allows(std::span<const uint32_t> words, int32_t id) {

@@ -16,6 +16,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "CommandLine.h"
+
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Backend/InstructionModels.h"
@@ -28,7 +30,6 @@
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/raw_ostream.h"
-#include <CLI/CLI.hpp>
 #include <fstream>
 #include <optional>
 
@@ -128,17 +129,17 @@ int main(int argc, char **argv) {
   std::string emit = "so", beyond, changes, spec, out;
   std::vector<std::string> names;
   bool model = false;
-  CLI::App app("Generates the kernels of the table");
-  app.add_option("--emit", emit)
-      ->check(CLI::IsMember({"so", "asm", "llvm", "schedule"}));
-  app.add_option("--kernel", names);
-  app.add_flag("--model", model);
-  app.add_option("--beyond", beyond);
-  app.add_option("--schedule", changes);
-  app.add_option("TARGET", spec)->required();
-  app.add_option("OUT", out)->required();
-  CLI11_PARSE(app, argc, argv);
+  const Program program("make-kernels", "Generates the kernels of the table");
+  program.addText("--emit", emit).choices({"so", "asm", "llvm", "schedule"});
+  program.addTexts("--kernel", names);
+  program.addFlag("--model", model);
+  program.addText("--beyond", beyond);
+  program.addText("--schedule", changes);
+  program.addText("TARGET", spec).required();
+  program.addText("OUT", out).required();
   try {
+    if (!program.parse(argc, argv))
+      return 0;
     const Target target = resolveTarget(spec);
     const std::vector<KernelInfo> kernels =
         selectKernels(names, target, beyond, model);

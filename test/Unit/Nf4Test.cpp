@@ -70,6 +70,34 @@ TEST(Nf4, ReadsQuantizedScales) {
   EXPECT_EQ(values[95], 0.625f * (0.7f + 0.1f));
 }
 
+/// bnb_4bit_quant_storage changes the type of the tensor, not its bytes.
+TEST(Nf4, ReadsCodesOfAnyStorage) {
+  const FormTensors bytes = plain();
+  const std::vector<float> values = valuesOf(*bytes.make("bitsandbytes", "{}"));
+  for (const auto &[type, count] :
+       {std::pair("BF16", 24), std::pair("F16", 24), std::pair("F32", 12)}) {
+    FormTensors tensors = plain();
+    tensors.set("m.weight", type, {count, 1}, std::vector<uint8_t>(48, 0x25));
+    EXPECT_EQ(valuesOf(*tensors.make("bitsandbytes", "{}")), values) << type;
+    tensors.set(
+        "m.weight", type, {count - 1, 1},
+        std::vector<uint8_t>(48 - 48 / static_cast<size_t>(count), 0x25));
+    const std::string shape = "[" + std::to_string(count) + ", 1]";
+    EXPECT_EQ(messageOf([&] { tensors.make("bitsandbytes", "{}"); }),
+              "d/f: tensor \"m.weight\" has shape [" +
+                  std::to_string(count - 1) + ", 1] when " + shape +
+                  " is needed");
+  }
+  // 15 bytes.
+  FormTensors odd = plain();
+  setState(odd, R"({"quant_type": "nf4", "blocksize": 64, "shape": [3, 10]})");
+  odd.set("m.weight", "F32", {4, 1}, std::vector<uint8_t>(16));
+  odd.set("m.weight.absmax", "F32", {1}, std::vector<float>{4});
+  EXPECT_EQ(messageOf([&] { odd.make("bitsandbytes", "{}"); }),
+            "d/f: tensor \"m.weight\" has 4 values when 15 bytes of codes are "
+            "needed");
+}
+
 TEST(Nf4, RefusesOtherTensorsAndConfigurations) {
   const auto messageWith = [](FormTensors tensors, auto change,
                               const char *config = "{}") {

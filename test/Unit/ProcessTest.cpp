@@ -127,9 +127,9 @@ TEST_F(ProcessTest, RefusesWhatCannotBeWritten) {
   const auto error = [](const std::string &path) {
     return messageOf([&] { const TemporaryFile file(path); });
   };
-  EXPECT_EQ(error(""), "cannot write '': No such file or directory");
-  EXPECT_EQ(error(dir.string()),
-            "cannot write '" + dir.string() + "': it is not a regular file");
+  EXPECT_EQ(error(""), "cannot write '': the name of a file is needed");
+  EXPECT_EQ(error(dir.string()), "cannot write '" + dir.string() +
+                                     "': it is a folder; name a file in it");
   EXPECT_EQ(error(dir.string() + "/none/file"),
             "cannot write '" + dir.string() +
                 "/none/file': No such file or directory");

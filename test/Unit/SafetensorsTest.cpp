@@ -89,10 +89,12 @@ TEST(Safetensors, RefusesHeaderLengths) {
 }
 
 TEST(Safetensors, RefusesOtherHeaders) {
-  EXPECT_EQ(errorOf(""), "dir/f: its header is not JSON");
-  EXPECT_EQ(errorOf("{"), "dir/f: its header is not JSON");
-  EXPECT_EQ(errorOf("{} {}"), "dir/f: its header is not JSON");
-  EXPECT_EQ(errorOf("{\"\xff\": 1}"), "dir/f: its header is not JSON");
+  EXPECT_EQ(errorOf(""), "dir/f: its header is not JSON: it is empty");
+  EXPECT_EQ(errorOf("{"), "dir/f: its header is not JSON: it ends too early, "
+                          "at column 2");
+  EXPECT_EQ(errorOf("{} {}"), "dir/f: its header is not JSON at column 4");
+  EXPECT_EQ(errorOf("{\"\xff\": 1}"),
+            "dir/f: its header is not JSON at column 3");
   EXPECT_EQ(errorOf("[1]"),
             "dir/f: its header has an array when a JSON object is needed");
   EXPECT_EQ(errorOf("7"),
@@ -329,7 +331,8 @@ TEST(StoredTensors, RefusesIndexes) {
     return openError(dir.path());
   };
   dir.write("one", fileWith("a"));
-  EXPECT_EQ(errorOfIndex("{"), index + " is not JSON");
+  EXPECT_EQ(errorOfIndex("{"),
+            index + " is not JSON: it ends too early, at column 2");
   EXPECT_EQ(errorOfIndex("[]"),
             index + " has an array when a JSON object is needed");
   EXPECT_EQ(errorOfIndex("{}"), index + " has no weight_map");

@@ -49,17 +49,26 @@ TEST(Json, KeepsItsLimits) {
   for (const char *good :
        {"1", "[]", R"({"a": {"b": [1, 2]}, "b": [[], {}]})", R"([{"": -1.5}])"})
     EXPECT_EQ(jsonError(good), "") << good;
-  for (const char *bad :
-       {"", "{", "[1,]", "1 2", "\"\xff\"", R"(["\\ud83d", ])"})
-    EXPECT_EQ(jsonError(bad), "f is not JSON") << bad;
+  for (const auto &[bad, where] : std::map<std::string, std::string>{
+           {"", ": it is empty"},
+           {"{", ": it ends too early, at column 2"},
+           {"[1,\n", ": it ends too early, at line 2, column 1"},
+           {"[\"a", ": it ends too early, at column 4"},
+           {"[1,]", " at column 4"},
+           {"1 2", " at column 3"},
+           {"{\n  \"a\": 1,\r\n  b", " at line 3, column 3"},
+           {"[\"\u00e9\u20ac\", x]", " at column 8"},
+           {"\"\xff\"", " at column 2"},
+           {R"(["\\ud83d", ])", " at column 13"}})
+    EXPECT_EQ(jsonError(bad), "f is not JSON" + where) << bad;
   EXPECT_EQ(jsonError("1e999"),
-            "f has a number that is too large, which ends at byte 5");
+            "f has a number that is too large, which ends at column 5");
   // A high half without a low one, with another high one, and a low half.
   for (const auto &[text, found] : std::map<std::string, std::string>{
-           {R"(["x\ud800y"])", "\\ud800 at byte 4"},
-           {R"(["\ud83d\ud83d"])", "\\ud83d at byte 3"},
-           {R"({"\uD83D\n": 1})", "\\uD83D at byte 3"},
-           {R"(["\ud83d\ude00\ude00"])", "\\ude00 at byte 15"}})
+           {R"(["x\ud800y"])", "\\ud800 at column 4"},
+           {R"(["\ud83d\ud83d"])", "\\ud83d at column 3"},
+           {R"({"\uD83D\n": 1})", "\\uD83D at column 3"},
+           {R"(["\ud83d\ude00\ude00"])", "\\ude00 at column 15"}})
     EXPECT_EQ(jsonError(text),
               "f is not JSON: " + found + " is one half of a surrogate pair");
   EXPECT_EQ(jsonError(R"(["\ud83d\ude00"])"), "");

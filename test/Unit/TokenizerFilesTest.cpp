@@ -71,6 +71,26 @@ TEST_F(TokenizerFilesTest, AddedTokensHonourTheirFlags) {
   EXPECT_EQ(encode("ae\u0301u"), (std::vector<int32_t>{'a', 262}));
 }
 
+// As in Hugging Face tokenizers, it is found as NFC makes it, and decoded as it
+// is.
+TEST_F(TokenizerFilesTest, FindsAddedTokensThatAreNotNormalized) {
+  writePair();
+  write("tokenizer_config.json", R"({"added_tokens_decoder": {
+    "258": {"content": "e\u0301", "normalized": true},
+    "259": {"content": "u\u0301", "normalized": false},
+    "260": {"content": "e\u0301a", "special": true, "normalized": true}}})");
+  for (const char *accent : {"e\u0301", "\u00e9"}) {
+    const std::string text = std::string("a") + accent;
+    EXPECT_EQ(encode((text + "b").c_str()), (std::vector<int32_t>{'a', 258, 'b'}));
+    EXPECT_EQ(encode((text + "a").c_str()), (std::vector<int32_t>{'a', 260}));
+  }
+  EXPECT_EQ(encode("u\u0301"), std::vector<int32_t>{259});
+  EXPECT_EQ(encode("\u00fa").size(), 2u);
+  const TokenizerImport import = buildTokenizer(*readTokenizerFiles(dir));
+  EXPECT_EQ(Tokenizer::fromBlob(import.blob).decode(std::vector<int32_t>{258}),
+            "e\u0301");
+}
+
 // A part of a text that NFC changes has no place in the text any more, so the
 // template must have written all of it.
 TEST_F(TokenizerFilesTest, NormalizedTextKeepsItsOrigin) {
@@ -117,6 +137,13 @@ TEST_F(TokenizerFilesTest, ReadsAddedTokensWithoutFlags) {
 TEST_F(TokenizerFilesTest, FindsChatTemplates) {
   writePair();
   EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "");
+  write("chat_template.json", R"({"chat_template": "zero"})");
+  for (const char *config : {"{}", R"({"chat_template": null})"}) {
+    write("tokenizer_config.json", config);
+    EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "zero");
+    EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplateFile,
+              dir / "chat_template.json");
+  }
   write("tokenizer_config.json", R"({"chat_template": "one"})");
   EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "one");
   write("tokenizer_config.json", R"({"chat_template": [
@@ -132,6 +159,7 @@ TEST_F(TokenizerFilesTest, FindsChatTemplates) {
   write("chat_template.jinja", "");
   EXPECT_EQ(buildTokenizer(*readTokenizerFiles(dir)).chatTemplate, "");
   std::filesystem::remove(dir / "chat_template.jinja");
+  std::filesystem::remove(dir / "chat_template.json");
 }
 
 TEST_F(TokenizerFilesTest, WarnsOfChatTemplatesItCannotRead) {
@@ -190,10 +218,10 @@ TEST_F(TokenizerFilesTest, RefusesBadVocabularies) {
   expect("has no tokens");
   vocab = json::array({1});
   expect("vocab.json has an array when a JSON object");
-  write("vocab.json", "{\"a\": ");
-  expectError("vocab.json is not JSON");
+  write("vocab.json", "{\"a\":\n ");
+  expectError("vocab.json is not JSON: it ends too early, at line 2, column 2");
   write("vocab.json", "{\"a\xff\": 1}");
-  expectError("vocab.json is not JSON");
+  expectError("vocab.json is not JSON at column 4");
   write("vocab.json", R"({"a": 1, "a": 2})");
   expectError(R"(vocab.json has "a" twice)");
 }
@@ -318,15 +346,42 @@ TEST_F(TokenizerFilesTest, RefusesBadAddedTokens) {
   write("tokenizer_config.json",
         R"({"added_tokens_decoder": {"258": {"content": "ab"}}})");
   expectError(R"(token "ab" has id 256 and as an added one 258)");
-  write("tokenizer_config.json",
-        R"({"added_tokens_decoder": {"258": {"content": "e\u0301"}}})");
-  expectError("is matched in normalized text");
   write("tokenizer_config.json", R"({"add_prefix_space": true})");
   expectError("has add_prefix_space true, which is not supported");
   write("tokenizer_config.json", R"({"eos_token": 5})");
   expectError("eos_token is 5 where a token is needed");
   write("tokenizer_config.json", R"({"additional_special_tokens": "x"})");
   expectError("additional_special_tokens is \"x\" where an array");
+}
+
+TEST_F(TokenizerFilesTest, ReadsOtherFormsOfTheSame) {
+  json file = wholeFile();
+  const auto encodes = [&] {
+    write("tokenizer.json", file.dump());
+    return encode("<s>abc<tag>e\u0301") ==
+           std::vector<int32_t>{258, 257, 259, 0xc3, 0xa9};
+  };
+  EXPECT_TRUE(encodes());
+  file["model"]["dropout"] = 0.0;
+  file["model"]["byte_fallback"] = false;
+  EXPECT_TRUE(encodes());
+  const auto wrap = [&](const char *key, const char *steps) {
+    file[key] = {{"type", "Sequence"}, {steps, {file[key]}}};
+    return encodes();
+  };
+  for (int depth = 0; depth < 2; ++depth) {
+    EXPECT_TRUE(wrap("normalizer", "normalizers"));
+    EXPECT_TRUE(wrap("decoder", "decoders"));
+    EXPECT_TRUE(wrap("pre_tokenizer", "pretokenizers"));
+  }
+  json &steps = file["pre_tokenizer"]["pretokenizers"][0]["pretokenizers"][0]
+                    ["pretokenizers"];
+  for (json &step : steps)
+    step = {{"type", "Sequence"}, {"pretokenizers", {step}}};
+  EXPECT_TRUE(encodes());
+  file["normalizer"]["normalizers"] = json::array();
+  EXPECT_FALSE(encodes());
+  EXPECT_EQ(encode("e\u0301").size(), 3u);
 }
 
 TEST_F(TokenizerFilesTest, RefusesOtherKindsByName) {
@@ -340,12 +395,19 @@ TEST_F(TokenizerFilesTest, RefusesOtherKindsByName) {
   expect("/model/type", "Unigram", R"(model type "Unigram" is not supported)");
   expect("/model/byte_fallback", true, "model has byte_fallback true");
   expect("/model/ignore_merges", true, "model has ignore_merges true");
+  expect("/model/dropout", 0.1, "model has dropout 0.1");
   expect("/model/merges", 5, "model.merges is 5 where an array");
   expect("/model/merges/1", 5, "merge 1 is 5 where two tokens");
   expect("/model/merges/1", "abc", R"(merge 1 is "abc" where two tokens)");
   expect("/model/vocab", json(), "the vocabulary is null");
   expect("/normalizer/type", "NFKC", R"(normalizer "NFKC" is not supported)");
   expect("/decoder/type", "Metaspace", R"(decoder "Metaspace" is not)");
+  expect("/normalizer",
+         {{"type", "Sequence"},
+          {"normalizers", {{{"type", "NFC"}}, {{"type", "Strip"}}}}},
+         R"(normalizer "Sequence" is not supported)");
+  expect("/decoder", {{"type", "Sequence"}, {"decoders", json::array()}},
+         R"(decoder "Sequence" is not)");
   expect("/pre_tokenizer/type", "Metaspace",
          R"(pre_tokenizer "Metaspace" of "Split" "(?i:'s)");
   expect("/pre_tokenizer/pretokenizers/0/pattern/Regex", R"(\p{N}{1,3})",

@@ -1,29 +1,21 @@
-//===- CommandLine.cpp - Command lines and their errors -------------------===//
+//===- CommandLine.cpp - Parsing of command lines and its errors ----------===//
 
 #include "CommandLine.h"
 
-#include <nlohmann/json.hpp>
+#include "qwen/Support/Text.h"
 
-#include <algorithm>
+#include <CLI/CLI.hpp>
+
 #include <array>
 #include <charconv>
 
 using namespace qwen;
 
-/// An argument in quotes; a long one is cut. Control characters become escapes,
-/// so that the error stays one line.
-static std::string quoted(const std::string &argument) {
-  constexpr size_t kMost = 60;
-  const bool cut = argument.size() > kMost;
-  return nlohmann::json(argument.substr(0, kMost) + (cut ? "..." : ""))
-      .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-}
-
 //===----------------------------------------------------------------------===//
 // Numbers
 //===----------------------------------------------------------------------===//
 
-template <typename T> static std::string numberText(T value) {
+template <typename T> std::string qwen::numberText(T value) {
   std::array<char, 40> text;
   const auto [end, error] =
       std::to_chars(text.data(), text.data() + text.size(), value);
@@ -39,71 +31,77 @@ T qwen::parseNumber(const std::string &option, const std::string &text, T least,
   // NaN is in no range.
   if (error == std::errc() && last == end && value >= least && value <= most)
     return value;
-  throw CLI::ValidationError(
-      option, quoted(text) + " is not a " +
+  throw InvalidValue(
+      option, quote(text) + " is not a " +
                   (std::is_integral_v<T> ? "whole number" : "number") +
                   " from " + numberText(least) + " to " + numberText(most));
 }
 
-template int32_t qwen::parseNumber(const std::string &, const std::string &,
-                                   int32_t, int32_t);
-template int64_t qwen::parseNumber(const std::string &, const std::string &,
-                                   int64_t, int64_t);
-template uint64_t qwen::parseNumber(const std::string &, const std::string &,
-                                    uint64_t, uint64_t);
-template float qwen::parseNumber(const std::string &, const std::string &,
-                                 float, float);
-template double qwen::parseNumber(const std::string &, const std::string &,
-                                  double, double);
+#define QWEN_NUMBER(T)                                                         \
+  template std::string qwen::numberText(T);                                    \
+  template T qwen::parseNumber(const std::string &, const std::string &, T, T);
+QWEN_NUMBER(int32_t)
+QWEN_NUMBER(int64_t)
+QWEN_NUMBER(uint64_t)
+QWEN_NUMBER(float)
+QWEN_NUMBER(double)
+#undef QWEN_NUMBER
+
+/// The bytes that "4GiB" says, or nothing if `text` is no size.
+static std::optional<uint64_t> bytesOf(std::string text) {
+  uint64_t bytes = 0;
+  // CLI11 would wrap a number below 0.
+  if (text.empty() || text[0] < '0' || text[0] > '9')
+    return std::nullopt;
+  try {
+    if (CLI::AsSizeValue(false)(text).empty() &&
+        CLI::detail::lexical_cast(text, bytes))
+      return bytes;
+  } catch (const CLI::ValidationError &) {
+    // Another unit, or a number that is not whole.
+  }
+  return std::nullopt;
+}
+
+uint64_t qwen::parseSize(const std::string &option, const std::string &text,
+                         uint64_t least, uint64_t most) {
+  const std::optional<uint64_t> bytes = bytesOf(text);
+  if (bytes && *bytes >= least && *bytes <= most)
+    return *bytes;
+  throw InvalidValue(option, quote(text) + " is not a number of bytes from " +
+                                 numberText(least) + " to " + numberText(most) +
+                                 ", such as 500MiB or 4GiB");
+}
 
 //===----------------------------------------------------------------------===//
 // Errors
 //===----------------------------------------------------------------------===//
 
-static std::string commandName(const CLI::App &app) {
-  const CLI::App *parent = app.get_parent();
-  return (parent ? commandName(*parent) + " " : "") + app.get_name();
-}
+UsageError::UsageError(const Command &command, const std::string &message)
+    : Error(message + " (see " + command.fullName() + " --help)") {}
 
-UsageError::UsageError(const CLI::App &app, const std::string &message)
-    : Error(message + " (see " + commandName(app) + " --help)") {}
-
-std::string qwen::commandList(const CLI::App &app) {
-  return CLI::detail::join(
-      app.get_subcommands([](const CLI::App *command) {
-        return !command->get_group().empty();
-      }),
-      [](const CLI::App *command) { return command->get_name(); }, ", ");
-}
-
-/// The name of an option, also of one that help does not show.
-static std::string nameOf(const CLI::Option &option) {
-  return option.get_group().empty() ? "--" + option.get_single_name()
-                                    : option.get_name();
-}
-
-/// Describes an argument that `app` does not accept.
-static std::string describeUnknown(const CLI::App &app,
+/// Describes an argument that `command` does not accept.
+static std::string describeUnknown(const Command &command,
                                    const std::string &argument) {
   if (argument.size() > 1 && argument.starts_with('-')) {
     std::string known;
-    for (const CLI::Option *option : app.get_options())
-      if (option->nonpositional())
-        known += (known.empty() ? "" : ", ") + nameOf(*option);
-    return "unknown option " + quoted(argument) + "; the options are " + known;
+    for (const Option &option : command.options())
+      if (!option.info().isArgument)
+        known += (known.empty() ? "" : ", ") + option.name();
+    return "unknown option " + quote(argument) + "; the options are " + known;
   }
-  if (app.get_require_subcommand_min() > 0)
-    return "unknown command " + quoted(argument) + "; the commands are " +
-           commandList(app);
-  return "unexpected argument " + quoted(argument);
+  if (command.needsCommand())
+    return "unknown command " + quote(argument) + "; the commands are " +
+           commandList(command);
+  return "unexpected argument " + quote(argument);
 }
 
 /// Describes the required argument that is missing.
-static std::string describeMissing(const CLI::App &app) {
-  for (const CLI::Option *option : app.get_options())
-    if (option->get_required() && option->count() == 0)
-      return option->get_name() + " is missing";
-  return "a command is missing; the commands are " + commandList(app);
+static std::string describeMissing(const Command &command) {
+  for (const Option &option : command.options())
+    if (option.info().isRequired && !option.isGiven())
+      return option.name() + " is missing";
+  return "a command is missing; the commands are " + commandList(command);
 }
 
 /// Describes an option with too many values, or the last argument, which lacks
@@ -113,64 +111,61 @@ static std::string describeMismatch(const CLI::App &app,
   for (const CLI::Option *option : app.get_options())
     if (option->count() > 1 &&
         option->count() > static_cast<size_t>(option->get_items_expected_max()))
-      return nameOf(*option) + " is given " + std::to_string(option->count()) +
-             " times, once is possible";
-  return quoted(lastArgument) + " needs a value";
+      return Option(const_cast<CLI::Option *>(option)).name() + " is given " +
+             std::to_string(option->count()) + " times, once is possible";
+  return quote(lastArgument) + " needs a value";
 }
 
-static UsageError describe(const CLI::App &app, const CLI::ParseError &error,
+static UsageError describe(CLI::App &app, const CLI::ParseError &error,
                            const std::string &lastArgument) {
   const std::vector<CLI::App *> commands = app.get_subcommands();
-  const CLI::App &used = commands.empty() ? app : *commands.front();
+  CLI::App &used = commands.empty() ? app : *commands.front();
   const bool required = dynamic_cast<const CLI::RequiredError *>(&error);
   // A misspelled argument may be the reason that another one is missing.
   if (required || dynamic_cast<const CLI::ExtrasError *>(&error))
-    for (const CLI::App *reader : {&app, &used})
+    for (CLI::App *reader : {&app, &used})
       for (const std::string &argument : reader->remaining())
         if (argument != "--")
-          return {*reader, describeUnknown(*reader, argument)};
+          return {Command(reader), describeUnknown(Command(reader), argument)};
   if (required)
-    return {used, describeMissing(used)};
+    return {Command(&used), describeMissing(Command(&used))};
   if (dynamic_cast<const CLI::ArgumentMismatch *>(&error))
-    return {used, describeMismatch(used, lastArgument)};
-  return {used, error.what()};
+    return {Command(&used), describeMismatch(used, lastArgument)};
+  return {Command(&used), error.what()};
 }
 
 //===----------------------------------------------------------------------===//
-// Parsing
+// Programs
 //===----------------------------------------------------------------------===//
 
-/// What a flag may be given: by its variable, in a file of options, or behind
-/// an equals sign.
-static bool isFlagValue(const std::string &value) {
-  constexpr auto kValues =
-      std::to_array<std::string_view>({"true", "false", "1", "0", "yes", "no"});
-  return std::ranges::count(kValues, CLI::detail::to_lower(value)) > 0;
+Program::Program(const std::string &name, const std::string &help)
+    : Command(nullptr), app(std::make_unique<CLI::App>(help, name)) {
+  handle = app.get();
 }
 
-/// Makes the flags of an app and its commands reject other values (--json=7),
-/// unless they have a type.
-static void checkFlags(CLI::App &app) {
-  for (CLI::Option *option : app.get_options())
-    if (option->get_items_expected_max() == 0 &&
-        option->get_type_name().empty())
-      option->check([](const std::string &value) {
-        return isFlagValue(value) ? ""
-                                  : "a flag takes no value, or 1, 0, yes or "
-                                    "no, and is given " +
-                                        quoted(value);
-      });
-  for (CLI::App *command : app.get_subcommands({}))
-    checkFlags(*command);
+Program::~Program() = default;
+
+void Program::addVersion(const std::string &text) const {
+  app->set_version_flag("--version", text);
 }
 
-void qwen::parseCommandLine(CLI::App &app, int argc, const char *const *argv) {
-  checkFlags(app);
+void Program::onParsed(const std::function<void()> &check) const {
+  app->parse_complete_callback(check);
+}
+
+bool Program::parse(int argc, const char *const *argv) const {
   try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success &) {
-    throw;
+    app->parse(argc, argv);
+  } catch (const CommandDone &) {
+    return false;
+  } catch (const CLI::Success &request) {
+    // Prints what the arguments ask for.
+    app->exit(request);
+    return false;
+  } catch (const InvalidValue &error) {
+    throw UsageError(chosen().value_or(*this), error.what());
   } catch (const CLI::ParseError &error) {
-    throw describe(app, error, argv[argc - 1]);
+    throw describe(*app, error, argv[argc - 1]);
   }
+  return true;
 }

@@ -2,10 +2,9 @@
 
 #include "CompileOptions.h"
 
-using namespace qwen;
+#include <algorithm>
 
-/// The value that CLI11 gives a flag without one.
-static constexpr char kNoValue[] = "true";
+using namespace qwen;
 
 const std::vector<CompileOption> &qwen::compileOptions() {
   static const std::vector<CompileOption> options = {
@@ -20,19 +19,18 @@ static bool isFlag(const CompileOption &row) {
   return row.form == OptionForm::Flag || row.form == OptionForm::Maybe;
 }
 
-static void setForm(CLI::Option &option, const CompileOption &row) {
+static void setForm(Option option, const CompileOption &row) {
   if (row.form == OptionForm::Many)
-    option.expected(1, CLI::detail::expected_max_vector_size)
-        ->allow_extra_args(false);
+    option.repeatable();
   if (row.form == OptionForm::Maybe)
-    option.type_name("[=" + row.typeName + "]");
+    option.type("[=" + row.typeName + "]");
   else if (row.form != OptionForm::Flag)
-    option.type_name(row.typeName);
+    option.type(row.typeName);
 }
 
-void qwen::setCompileForms(CLI::App &app) {
+void qwen::setCompileForms(const Command &command) {
   for (const CompileOption &row : compileOptions())
-    setForm(*app.get_option(row.name), row);
+    setForm(command.option(row.name), row);
 }
 
 std::string CompileArgument::text() const {
@@ -40,21 +38,28 @@ std::string CompileArgument::text() const {
   return option->name + (hasValue ? "=" + value : "");
 }
 
-void qwen::addCompileOptions(CLI::App &app,
+static Option addOption(const Command &command, const CompileOption &row,
+                        std::vector<CompileArgument> &arguments) {
+  const auto take = [&arguments, &row](const std::string &value) {
+    arguments.push_back({&row, value});
+  };
+  if (row.form == OptionForm::Flag)
+    return command.addFlag(row.name, [take](bool) { take(""); });
+  if (row.form == OptionForm::Maybe)
+    return command.addFlagWithValue(row.name, [take](const std::string &value) {
+      take(value == kNoValue ? "" : value);
+    });
+  if (row.form == OptionForm::Many)
+    return command.addTexts(row.name,
+                            [take](const std::vector<std::string> &values) {
+                              std::ranges::for_each(values, take);
+                            });
+  return command.addText(row.name, take);
+}
+
+void qwen::addCompileOptions(const Command &command,
                              std::vector<CompileArgument> &arguments) {
-  for (const CompileOption &row : compileOptions()) {
-    if (app.get_option_no_throw(row.name))
-      continue;
-    const auto take = [&arguments, &row](const CLI::results_t &values) {
-      for (const std::string &value : values)
-        arguments.push_back(
-            {&row, isFlag(row) && value == kNoValue ? "" : value});
-      return true;
-    };
-    CLI::Option *option = app.add_option(row.name, take)->group("");
-    if (isFlag(row))
-      option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
-          ->expected(0);
-    setForm(*option, row);
-  }
+  for (const CompileOption &row : compileOptions())
+    if (!command.findOption(row.name))
+      setForm(addOption(command, row, arguments).group(""), row);
 }

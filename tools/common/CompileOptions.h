@@ -7,7 +7,7 @@
 #ifndef QWEN_TOOLS_COMPILEOPTIONS_H
 #define QWEN_TOOLS_COMPILEOPTIONS_H
 
-#include <CLI/CLI.hpp>
+#include "CommandLine.h"
 
 #include <cstdint>
 #include <string>
@@ -33,8 +33,8 @@ struct CompileOption {
 
 const std::vector<CompileOption> &compileOptions();
 
-/// Gives the option of each row, which `app` must have, its form.
-void setCompileForms(CLI::App &app);
+/// Gives the option of each row, which `command` must have, its form.
+void setCompileForms(const Command &command);
 
 /// An option of a command line with its value; none for a flag.
 struct CompileArgument {
@@ -45,9 +45,10 @@ struct CompileArgument {
   std::string text() const;
 };
 
-/// Adds an option for each row, hidden from the help, unless `app` has an
+/// Adds an option for each row, hidden from the help, unless `command` has an
 /// option of that name. What is given is appended to `arguments`, by rows.
-void addCompileOptions(CLI::App &app, std::vector<CompileArgument> &arguments);
+void addCompileOptions(const Command &command,
+                       std::vector<CompileArgument> &arguments);
 
 } // namespace qwen
 

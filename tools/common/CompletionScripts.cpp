@@ -3,14 +3,8 @@
 #include "CommandTree.h"
 
 #include <algorithm>
-#include <map>
 
 using namespace qwen;
-
-static std::string joinedWords(const std::vector<std::string> &words,
-                               const char *separator) {
-  return CLI::detail::join(words, separator);
-}
 
 /// `text` in single quotes of a POSIX shell.
 static std::string shellQuoted(const std::string &text) {
@@ -26,115 +20,175 @@ static std::string summaryOf(const std::string &help) {
   return help.substr(0, std::min(end, size_t{100}));
 }
 
-/// "_qwen_run": the function that completes `app`.
-static std::string functionOf(const CLI::App &app) {
-  std::string name = "_" + app.get_name();
-  std::ranges::replace(name, '-', '_');
+/// "_qwen_run_cache": the function that completes `command`.
+static std::string functionOf(const Command &command) {
+  std::string name = "_" + command.fullName();
+  std::ranges::replace_if(
+      name, [](char c) { return c == '-' || c == ' '; }, '_');
   return name;
 }
 
-/// `app` and its commands; the first is `app`.
-static std::vector<CLI::App *> allCommands(CLI::App &app) {
-  std::vector<CLI::App *> all = {&app};
-  for (CLI::App *command : visibleCommands(app))
-    all.push_back(command);
+static bool isProgram(const Command &command) {
+  return command.fullName() == command.name();
+}
+
+/// `command` and all below it, in the order of the help.
+static std::vector<Command> allCommands(const Command &command) {
+  std::vector<Command> all = {command};
+  for (const Command &each : command.commands())
+    for (const Command &below : allCommands(each))
+      all.push_back(below);
   return all;
 }
 
-static std::vector<std::string> commandNames(CLI::App &app) {
+/// The commands of `command`, also those that help does not show.
+static std::vector<std::string> commandNames(const Command &command) {
   std::vector<std::string> names;
-  for (const CLI::App *command : visibleCommands(app))
-    names.push_back(command->get_name());
+  for (const Command &each : command.commands())
+    names.push_back(each.name());
   return names;
 }
 
 /// The names of the first argument of a command, if it takes names.
-static std::vector<std::string> argumentNames(CLI::App &command) {
-  for (CLI::Option *option : command.get_options())
-    if (option->get_positional())
-      return valueOf(*option).names;
-  return {};
+static std::vector<std::string> argumentNames(const Command &command) {
+  const std::vector<OptionInfo> arguments = argumentsOf(command);
+  return arguments.empty() ? std::vector<std::string>()
+                           : arguments.front().choices;
 }
 
 //===----------------------------------------------------------------------===//
 // bash
 //===----------------------------------------------------------------------===//
 
-/// A branch that offers `words`.
-static std::string bashWords(const std::string &pattern,
-                             const std::vector<std::string> &words) {
-  return "    " + pattern + ") COMPREPLY=($(compgen -W " +
-         shellQuoted(joinedWords(words, " ")) + " -- \"$cur\")); return;;\n";
+/// The value of $command in a command: "" in the program, "cache/list".
+static std::string bashPath(const Command &command) {
+  std::string path = command.fullName();
+  path.erase(0, std::min(path.find(' '), path.size() - 1) + 1);
+  std::ranges::replace(path, ' ', '/');
+  return isProgram(command) ? "" : path;
 }
 
-/// The branches for the values of options.
-static std::string bashValues(CLI::App &app) {
-  std::string text;
-  for (CLI::App *command : allCommands(app)) {
-    const std::string prefix =
-        command == &app ? ":" : command->get_name() + ":";
-    std::string files, others;
-    for (CLI::Option *option : visibleOptions(*command)) {
-      const OptionValue value = valueOf(*option);
-      std::string pattern;
-      for (const std::string &name : namesOf(*option))
-        pattern.append(pattern.empty() ? "" : "|").append(prefix).append(name);
-      if (!value.names.empty())
-        text += bashWords(pattern, value.names);
-      else if (value.kind == OptionValue::Folder)
-        text += "    " + pattern +
-                ") COMPREPLY=($(compgen -d -- \"$cur\")); return;;\n";
-      else if (value.kind == OptionValue::File)
-        files += (files.empty() ? "" : "|") + pattern;
-      else if (value.kind == OptionValue::Text)
-        others += (others.empty() ? "" : "|") + pattern;
-    }
-    if (!files.empty())
-      text += "    " + files + ") return;;\n";
-    if (!others.empty())
-      text += "    " + others + ") compopt +o default; return;;\n";
+/// Where bash would complete files else.
+static constexpr char kNoFiles[] = "compopt +o default; ";
+
+/// A branch that offers `words` after the commands `before`.
+static std::string bashWords(const std::string &pattern,
+                             const std::vector<std::string> &words,
+                             const std::string &before = "") {
+  return "    " + pattern + ") " + before + "COMPREPLY=($(compgen -W " +
+         shellQuoted(joined(words, " ")) + " -- \"$cur\")); return;;\n";
+}
+
+/// The branches for the values of a command's options.
+static std::string bashValues(const Command &command) {
+  std::string text, files, others;
+  const std::string prefix = bashPath(command) + ":";
+  for (const OptionInfo &option : visibleOptions(command)) {
+    std::string pattern;
+    for (const std::string &name : option.names)
+      pattern.append(pattern.empty() ? "" : "|").append(prefix).append(name);
+    const ValueKind kind = valueKindOf(option);
+    if (!option.choices.empty())
+      text += bashWords(pattern, option.choices, kNoFiles);
+    else if (kind == ValueKind::Folder)
+      text += "    " + pattern +
+              ") COMPREPLY=($(compgen -d -- \"$cur\")); return;;\n";
+    else if (kind == ValueKind::File)
+      files += (files.empty() ? "" : "|") + pattern;
+    else if (kind == ValueKind::Text)
+      others += (others.empty() ? "" : "|") + pattern;
   }
+  if (!files.empty())
+    text += "    " + files + ") return;;\n";
+  if (!others.empty())
+    text += "    " + others + ") " + kNoFiles + "return;;\n";
   return text;
 }
 
-static std::string bashScript(CLI::App &app) {
-  const std::string function = functionOf(app);
-  std::string text =
-      "# Completion of " + app.get_name() + " in bash.\n" + function +
-      "() {\n" +
-      R"(  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command= i
-  COMPREPLY=()
-  # bash makes words of --option=value.
-  if [[ $cur == = ]]; then
-    cur=
-  elif [[ $prev == = ]]; then
-    prev=${COMP_WORDS[COMP_CWORD-2]}
-  fi
-  for ((i = 1; i < COMP_CWORD; i++)); do
-    case ${COMP_WORDS[i]} in
-      )" +
-      joinedWords(commandNames(app), "|") +
-      R"() command=${COMP_WORDS[i]}; break;;
-    esac
+/// The branches for options, commands and arguments of a command.
+static std::string bashNames(const Command &command) {
+  std::vector<std::string> names;
+  for (const OptionInfo &option : visibleOptions(command))
+    names.insert(names.end(), option.names.begin(), option.names.end());
+  const std::string prefix = bashPath(command) + ":";
+  const std::string text = bashWords(prefix + "-*", names);
+  if (const auto commands = commandNames(command); !commands.empty())
+    return text + bashWords(prefix + "*", commands,
+                            isProgram(command) ? "" : kNoFiles);
+  if (const auto arguments = argumentNames(command); !arguments.empty())
+    return text + bashWords(prefix + "*", arguments);
+  return text + (argumentsOf(command).empty()
+                     ? "    " + prefix + "*) " + kNoFiles + "return;;\n"
+                     : "");
+}
+
+/// A branch that enters the commands of `command`.
+static std::string bashEntry(const Command &command) {
+  const std::string path = bashPath(command);
+  std::vector<std::string> patterns;
+  for (const std::string &name : commandNames(command))
+    patterns.emplace_back(path).append(":").append(name);
+  return "      " + joined(patterns, "|") +
+         ") command=" + (path.empty() ? "" : path + "/") + "$word;;\n";
+}
+
+/// Sets `words` to those of the line. bash splits a:b and a=b at the characters
+/// of COMP_WORDBREAKS, and replaces only what follows the last of them: `kept`
+/// stays. Of --option=value, `given` is the part before the value.
+static constexpr char kBashWords[] =
+    R"(  local line=$COMP_LINE words=() word i command= cur prev given= kept=
+  for ((i = 0; i <= COMP_CWORD; i++)); do
+    word=${COMP_WORDS[i]}
+    if [[ $i != 0 && $line != [[:space:]]* ]]; then
+      words[${#words[@]}-1]+=$word
+    else
+      words+=("$word")
+    fi
+    line=${line#"${line%%[![:space:]]*}"}
+    line=${line#"$word"}
   done
-  case $command:$prev in
-)" + bashValues(app) +
-      "  esac\n  case $command:$cur in\n";
-  for (CLI::App *command : allCommands(app)) {
-    std::vector<std::string> names;
-    for (const CLI::Option *option : visibleOptions(*command))
-      for (const std::string &name : namesOf(*option))
-        names.push_back(name);
-    const std::string prefix =
-        (command == &app ? "" : command->get_name()) + ":";
-    text += bashWords(prefix + "-*", names);
-    if (command == &app)
-      text += bashWords(prefix + "*", commandNames(app));
-    else if (const auto arguments = argumentNames(*command); !arguments.empty())
-      text += bashWords(prefix + "*", arguments);
+  cur=${words[${#words[@]}-1]} prev=${words[${#words[@]}-2]}
+  local breaks=${COMP_WORDBREAKS//[^:=]/}
+  if [[ $breaks && $cur == *["$breaks"]* ]]; then
+    kept=${cur%"${cur##*["$breaks"]}"}
+  fi
+  if [[ $cur == --*=* ]]; then
+    given=${cur%%=*}= prev=${cur%%=*} cur=${cur#*=}
+  fi
+  for word in "${words[@]:1:${#words[@]}-2}"; do
+    case $command:$word in
+)";
+
+static constexpr char kBashReplies[] =
+    R"(  local replies=("${COMPREPLY[@]}")
+  COMPREPLY=()
+  for word in "${replies[@]}"; do
+    word=$given$word
+    if [[ $word != "$kept" ]]; then
+      COMPREPLY+=("${word#"$kept"}")
+    fi
+  done
+  if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *: ]]; then
+    compopt -o nospace
+  fi
+)";
+
+static std::string bashScript(const Command &program) {
+  const std::string function = functionOf(program);
+  std::string entries, values, names;
+  for (const Command &command : allCommands(program)) {
+    if (!command.commands().empty())
+      entries += bashEntry(command);
+    values += bashValues(command);
+    names += bashNames(command);
   }
-  return text + "  esac\n}\ncomplete -o default -o filenames -F " + function +
-         " " + app.get_name() + "\n";
+  return "# Completion of " + program.name() + " in bash.\n" + function +
+         "_replies() {\n  case $command:$prev in\n" + values +
+         "  esac\n  case $command:$cur in\n" + names + "  esac\n}\n" +
+         function + "() {\n" + kBashWords + entries + "    esac\n  done\n  " +
+         "COMPREPLY=()\n  " + function + "_replies\n" + kBashReplies +
+         "}\ncomplete -o default -o filenames -F " + function + " " +
+         program.name() + "\n";
 }
 
 //===----------------------------------------------------------------------===//
@@ -150,67 +204,90 @@ static std::string zshText(const std::string &text) {
   return result;
 }
 
+/// The action of zsh that offers `names`.
+static std::string zshNames(const std::vector<std::string> &names) {
+  return "(" + zshText(joined(names, " ")) + ")";
+}
+
 /// The action of zsh that completes a value, by the value's type.
-static std::string zshAction(const OptionValue &value) {
-  if (!value.names.empty())
-    return "(" + joinedWords(value.names, " ") + ")";
-  return value.kind == OptionValue::File     ? "_files"
-         : value.kind == OptionValue::Folder ? "_files -/"
-                                             : " ";
+static std::string zshAction(const OptionInfo &option) {
+  if (!option.choices.empty())
+    return zshNames(option.choices);
+  const ValueKind kind = valueKindOf(option);
+  return kind == ValueKind::File     ? "_files"
+         : kind == ValueKind::Folder ? "_files -/"
+                                     : " ";
 }
 
 /// The arguments of _arguments for the options of a command.
-static std::string zshOptions(CLI::App &command) {
+static std::string zshOptions(const Command &command) {
   std::string text;
-  for (CLI::Option *option : visibleOptions(command)) {
-    const std::vector<std::string> names = namesOf(*option);
-    const OptionValue value = valueOf(*option);
-    const std::string all = joinedWords(names, " ");
-    for (const std::string &name : names) {
+  for (const OptionInfo &option : visibleOptions(command)) {
+    const std::string all = joined(option.names, " ");
+    for (const std::string &name : option.names) {
       // "--x=" takes a value in this or in the next word.
       const bool isLong = name.starts_with("--");
-      const bool takes = value.kind != OptionValue::None;
+      const bool takes = option.takesValue;
       std::string form = "(" + all + ")";
       form.append(name).append(takes ? isLong ? "=" : "+" : "").append("[");
-      form += zshText(summaryOf(option->get_description()));
-      form += takes ? "]:" + zshText(value.type) + ":" + zshAction(value) : "]";
+      form += zshText(summaryOf(option.help));
+      form +=
+          takes ? "]:" + zshText(option.type) + ":" + zshAction(option) : "]";
       text.append(" \\\n      ").append(shellQuoted(form));
     }
   }
   return text;
 }
 
-static std::string zshScript(CLI::App &app) {
-  const std::string function = functionOf(app);
-  std::string text = "#compdef " + app.get_name() + "\n# Completion of " +
-                     app.get_name() + " in zsh.\n" + function +
-                     "() {\n  local context state line curcontext=$curcontext\n"
-                     "  local -a commands\n  commands=(\n";
-  for (const CLI::App *command : visibleCommands(app))
+/// What completes the words after the name of a command without commands.
+static std::string zshLeaf(const Command &command) {
+  std::string text = "_arguments" + zshOptions(command);
+  if (argumentsOf(command).empty())
+    return text;
+  const std::vector<std::string> names = argumentNames(command);
+  return text + " \\\n      " +
+         shellQuoted("*:argument:" +
+                     (names.empty() ? "_files" : zshNames(names)));
+}
+
+/// The functions of a command with commands, and of those below it.
+static std::string zshFunctions(const Command &command) {
+  std::string below, text;
+  for (const Command &each : command.commands())
+    if (!each.commands().empty())
+      below += zshFunctions(each);
+  text += below + functionOf(command) +
+          "() {\n  local context state line curcontext=$curcontext\n"
+          "  local -a commands\n  commands=(\n";
+  for (const Command &each : command.commands())
     text += "    " +
-            shellQuoted(command->get_name() + ":" +
-                        zshText(summaryOf(command->get_description()))) +
+            shellQuoted(each.name() + ":" + zshText(summaryOf(each.help()))) +
             "\n";
-  text += "  )\n  _arguments -C" + zshOptions(app) +
+  const bool takesFiles = isProgram(command);
+  text += "  )\n  _arguments -C" + zshOptions(command) +
           " \\\n      '1: :->command' '*:: :->rest'\n"
-          "  case $state in\n"
-          "    command) _describe command commands; _files; return;;\n"
-          "    rest) ;;\n    *) return;;\n  esac\n  case $words[1] in\n";
-  for (CLI::App *command : visibleCommands(app)) {
-    const std::vector<std::string> names = argumentNames(*command);
-    text += "    " + command->get_name() + ") _arguments" +
-            zshOptions(*command) + " \\\n      " +
-            shellQuoted("*:argument:" +
-                        (names.empty() ? "_files"
-                                       : "(" + joinedWords(names, " ") + ")")) +
+          "  case $state in\n    command) _describe command commands; " +
+          (takesFiles ? "_files; " : "") +
+          "return;;\n    rest) ;;\n    *) return;;\n  esac\n"
+          "  case $words[1] in\n";
+  for (const Command &each : command.commands())
+    text += "    " + each.name() + ") " +
+            (each.commands().empty() ? zshLeaf(each) : functionOf(each)) +
             ";;\n";
-  }
-  text += "    *) _arguments" + zshOptions(app) +
-          " \\\n      '*:file:_files';;\n  esac\n}\n";
+  if (takesFiles)
+    text += "    *) _arguments" + zshOptions(command) +
+            " \\\n      '*:file:_files';;\n";
+  return text + "  esac\n}\n";
+}
+
+static std::string zshScript(const Command &program) {
+  const std::string function = functionOf(program);
   // As a file of fpath it runs now; a script that is read says what it is for.
-  return text + "if [[ $funcstack[1] == " + function + " ]]; then\n  " +
-         function + " \"$@\"\nelse\n  compdef " + function + " " +
-         app.get_name() + "\nfi\n";
+  return "#compdef " + program.name() + "\n# Completion of " + program.name() +
+         " in zsh.\n" + zshFunctions(program) +
+         "if [[ $funcstack[1] == " + function + " ]]; then\n  " + function +
+         " \"$@\"\nelse\n  compdef " + function + " " + program.name() +
+         "\nfi\n";
 }
 
 //===----------------------------------------------------------------------===//
@@ -225,57 +302,56 @@ static std::string fishQuoted(const std::string &text) {
   return result + "'";
 }
 
-static std::string fishScript(CLI::App &app) {
-  const std::string complete = "complete -c " + app.get_name();
-  std::string text =
-      "# Completion of " + app.get_name() + " in fish.\n" + complete + " -f\n";
-  const std::string names = joinedWords(commandNames(app), " ");
-  const std::string none =
-      fishQuoted("not __fish_seen_subcommand_from " + names);
-  for (const CLI::App *command : visibleCommands(app))
-    text.append(complete)
-        .append(" -n ")
-        .append(none)
-        .append(" -a ")
-        .append(command->get_name())
-        .append(" -d ")
-        .append(fishQuoted(summaryOf(command->get_description())))
-        .append("\n");
-  for (CLI::App *command : allCommands(app)) {
-    const std::string when =
-        complete + " -n " +
-        (command == &app ? none
-                         : fishQuoted("__fish_seen_subcommand_from " +
-                                      command->get_name()));
-    for (CLI::Option *option : visibleOptions(*command)) {
-      const OptionValue value = valueOf(*option);
-      text += when;
-      for (const std::string &name : option->get_snames())
-        text += " -s " + name;
-      for (const std::string &name : option->get_lnames())
-        text += " -l " + name;
-      if (!value.names.empty())
-        text += " -x -a " + fishQuoted(joinedWords(value.names, " "));
-      else if (value.kind == OptionValue::Folder)
-        text += " -x -a '(__fish_complete_directories)'";
-      else if (value.kind == OptionValue::File)
-        text += " -r -F";
-      else if (value.kind == OptionValue::Text)
-        text += " -x";
-      text += " -d " + fishQuoted(summaryOf(option->get_description())) + "\n";
-    }
-    const std::vector<std::string> arguments = argumentNames(*command);
-    text +=
-        when +
-        (arguments.empty() ? " -F"
-                           : " -a " + fishQuoted(joinedWords(arguments, " "))) +
-        "\n";
+/// The lines for a command and those below it; `seen` is true in them.
+static std::string fishCommand(const Command &command, const std::string &start,
+                               const std::string &seen) {
+  const std::vector<std::string> names = commandNames(command);
+  const std::string isHere =
+      seen + (seen.empty() || names.empty() ? "" : "; and ") +
+      (names.empty() ? ""
+                     : "not __fish_seen_subcommand_from " + joined(names, " "));
+  const std::string when = start + " -n " + fishQuoted(isHere);
+  std::string text;
+  for (const Command &each : command.commands())
+    text += when + " -a " + each.name() + " -d " +
+            fishQuoted(summaryOf(each.help())) + "\n";
+  for (const OptionInfo &option : visibleOptions(command)) {
+    text += when;
+    for (const std::string &name : option.names)
+      text += name.starts_with("--") ? " -l " + name.substr(2)
+                                     : " -s " + name.substr(1);
+    const ValueKind kind = valueKindOf(option);
+    if (!option.choices.empty())
+      text += " -x -a " + fishQuoted(joined(option.choices, " "));
+    else if (kind == ValueKind::Folder)
+      text += " -x -a '(__fish_complete_directories)'";
+    else if (kind == ValueKind::File)
+      text += " -r -F";
+    else if (kind == ValueKind::Text)
+      text += " -x";
+    text += " -d " + fishQuoted(summaryOf(option.help)) + "\n";
   }
+  const std::vector<std::string> arguments = argumentNames(command);
+  if (!arguments.empty())
+    text += when + " -a " + fishQuoted(joined(arguments, " ")) + "\n";
+  else if (isProgram(command) || !argumentsOf(command).empty())
+    text += when + " -F\n";
+  for (const Command &each : command.commands())
+    text += fishCommand(each, start,
+                        seen + (seen.empty() ? "" : "; and ") +
+                            "__fish_seen_subcommand_from " + each.name());
   return text;
 }
 
-std::string qwen::completionScript(CLI::App &app, std::string_view shell) {
-  return shell == "bash"  ? bashScript(app)
-         : shell == "zsh" ? zshScript(app)
-                          : fishScript(app);
+static std::string fishScript(const Command &program) {
+  const std::string start = "complete -c " + program.name();
+  return "# Completion of " + program.name() + " in fish.\n" + start + " -f\n" +
+         fishCommand(program, start, "");
+}
+
+std::string qwen::completionScript(const Command &program,
+                                   std::string_view shell) {
+  return shell == "bash"  ? bashScript(program)
+         : shell == "zsh" ? zshScript(program)
+                          : fishScript(program);
 }

@@ -53,57 +53,65 @@ static std::string italic(const std::string &text) {
 }
 
 /// The value of an option, after its names.
-static std::string valueText(CLI::Option &option) {
-  const OptionValue value = valueOf(option);
-  if (value.kind == OptionValue::None)
+static std::string valueText(const OptionInfo &option) {
+  if (!option.takesValue)
     return "";
-  return " " + italic(value.names.empty() || value.names.size() > 8
-                          ? value.type
-                          : CLI::detail::join(value.names, "|"));
+  return " " + italic(option.takesOthers || option.choices.size() > 8
+                          ? option.type
+                          : joined(option.choices, "|"));
 }
 
-static std::string optionText(CLI::Option &option) {
+static std::string optionText(const OptionInfo &option) {
   std::string text = ".TP\n";
   bool isFirst = true;
-  for (const std::string &name : namesOf(option)) {
+  for (const std::string &name : option.names) {
     text += (isFirst ? "" : ", ") + bold(name);
     isFirst = false;
   }
-  text += valueText(option) + "\n" + roff(option.get_description());
-  const OptionValue value = valueOf(option);
-  if (value.names.size() > 8)
-    text += roff(": " + CLI::detail::join(value.names, ", "));
-  if (!option.get_default_str().empty())
-    text += roff("; default is " + option.get_default_str());
-  if (!option.get_envname().empty())
-    text += roff("; variable ") + bold(option.get_envname());
+  text += valueText(option) + "\n" + roff(option.help);
+  if (option.choices.size() > 8)
+    text += roff(": " + joined(option.choices, ", "));
+  if (!option.defaultText.empty())
+    text += roff("; default is " + option.defaultText);
+  if (!option.variable.empty())
+    text += roff("; variable ") + bold(option.variable);
   return text + "\n";
 }
 
 /// The arguments of a command and its options.
-static std::string bodyOf(CLI::App &command) {
+static std::string bodyOf(const Command &command) {
   std::string text;
-  for (CLI::Option *option : command.get_options())
-    if (option->get_positional())
-      text += ".TP\n" + italic(option->get_name(true)) + "\n" +
-              roff(option->get_description()) + "\n";
-  for (CLI::Option *option : visibleOptions(command))
-    text += optionText(*option);
-  if (!command.get_footer().empty())
-    text += ".PP\n.nf\n" + roff(command.get_footer()) + "\n.fi\n";
+  for (const OptionInfo &argument : argumentsOf(command))
+    text += ".TP\n" + italic(argument.names.front()) + "\n" +
+            roff(argument.help) + "\n";
+  for (const OptionInfo &option : visibleOptions(command))
+    text += optionText(option);
+  if (!command.footer().empty())
+    text += ".PP\n.nf\n" + roff(command.footer()) + "\n.fi\n";
   return text;
 }
 
 /// "qwen-run chat [OPTION]... FILE".
-static std::string synopsisOf(CLI::App &command, const std::string &name) {
-  std::string text = bold(name) + " [" + italic("OPTION") + "]...";
-  for (CLI::Option *option : command.get_options())
-    if (option->get_positional()) {
-      const std::string argument = italic(option->get_name(true));
-      text += option->get_required() ? " " + argument : " [" + argument + "]";
-      text += option->get_items_expected_max() > 1 ? "..." : "";
-    }
+static std::string synopsisOf(const Command &command) {
+  std::string text = bold(command.fullName());
+  if (command.needsCommand())
+    return text + " " + italic("COMMAND") + "\n";
+  text += " [" + italic("OPTION") + "]...";
+  for (const OptionInfo &info : argumentsOf(command)) {
+    const std::string argument = italic(info.names.front());
+    text += info.isRequired ? " " + argument : " [" + argument + "]";
+    text += info.takesMany ? "..." : "";
+  }
   return text + "\n";
+}
+
+/// The sections of the commands of `command`, and of those below them.
+static std::string sectionsOf(const Command &command) {
+  std::string text;
+  for (const Command &each : visibleCommands(command))
+    text += ".SS " + roff(each.fullName()) + "\n" + roff(each.help()) +
+            "\n.PP\n" + synopsisOf(each) + bodyOf(each) + sectionsOf(each);
+  return text;
 }
 
 /// The rows of ExitCodes.def, and what a signal gives.
@@ -120,28 +128,22 @@ static std::string exitStatus() {
   return text;
 }
 
-std::string qwen::manualPage(CLI::App &app) {
-  const std::string &name = app.get_name();
+std::string qwen::manualPage(const Command &program) {
+  const std::string name = program.name();
   std::string title = name;
   std::ranges::transform(title, title.begin(), [](unsigned char c) {
     return static_cast<char>(std::toupper(c));
   });
-  const std::string about = app.get_description();
+  const std::string about = program.help();
   const std::string first = about.substr(0, about.find_first_of(".\n"));
   std::string text = ".TH " + title + " 1 \"\" \"" + name + " " +
                      projectVersion() + "\" \"User Commands\"\n" +
                      ".SH NAME\n" + roff(name) + " \\- " + roff(first) +
                      "\n.SH SYNOPSIS\n";
-  const std::vector<CLI::App *> commands = visibleCommands(app);
-  if (app.get_require_subcommand_min() == 0)
-    text += synopsisOf(app, name) + ".br\n";
+  if (!program.needsCommand())
+    text += synopsisOf(program) + ".br\n";
   text += bold(name) + " " + italic("COMMAND") + " [" + italic("OPTION") +
           "]... [" + italic("ARGUMENT") + "]...\n.SH DESCRIPTION\n" +
-          roff(about) + "\n.SH OPTIONS\n" + bodyOf(app) + ".SH COMMANDS\n";
-  for (CLI::App *command : commands)
-    text += ".SS " + roff(name + " " + command->get_name()) + "\n" +
-            roff(command->get_description()) + "\n.PP\n" +
-            synopsisOf(*command, name + " " + command->get_name()) +
-            bodyOf(*command);
-  return text + exitStatus();
+          roff(about) + "\n.SH OPTIONS\n" + bodyOf(program) + ".SH COMMANDS\n";
+  return text + sectionsOf(program) + exitStatus();
 }

@@ -15,39 +15,40 @@
 
 using namespace qwen;
 
-void qwen::addCalibration(CLI::App &app, CalibrateFlags &flags) {
-  app.add_flag("--calibrate", flags.text,
-               "Let a text choose the integers: runs the model over up to " +
-                   std::to_string(kCalibrationTokens) +
-                   " tokens of FILE, by default of a text of qwen-opt's own; "
-                   "the quantizer is gptq then");
-  app.add_option("--calibrate-memory", flags.memory,
-                 "Memory of a calibration; the rest of its data lies in a "
-                 "temporary file")
-      ->transform(CLI::AsSizeValue(false))
-      ->default_str("4GiB")
-      ->needs("--calibrate");
-  app.add_flag("--awq", flags.awq,
+void qwen::addCalibration(const Command &command, CalibrateFlags &flags) {
+  command.addFlagWithValue(
+      "--calibrate", [&flags](const std::string &text) { flags.text = text; },
+      "Let a text choose the integers: runs the model over up to " +
+          std::to_string(kCalibrationTokens) +
+          " tokens of FILE, by default of a text of qwen-opt's own; "
+          "the quantizer is gptq then");
+  command
+      .addSize("--calibrate-memory", flags.memory,
+               "Memory of a calibration; the rest of its data lies in a "
+               "temporary file")
+      .needs(command.option("--calibrate"));
+  command
+      .addFlag("--awq", flags.awq,
                "Scale channels by the calibration text, so that outliers lose "
                "less; for formats that are not rotated")
-      ->needs("--calibrate");
+      .needs(command.option("--calibrate"));
 }
 
-Quantizer qwen::chooseQuantizer(const CLI::App &app,
+Quantizer qwen::chooseQuantizer(const Command &command,
                                 const CalibrateFlags &flags,
                                 const std::string &name) {
   const bool calibrates = !flags.text.empty();
-  if (calibrates && app.get_option("-o")->empty())
-    throw UsageError(app, "--calibrate needs -o");
+  if (calibrates && !command.option("-o").isGiven())
+    throw UsageError(command, "--calibrate needs -o");
   if (name.empty())
     return calibrates ? Quantizer::Gptq : CompileOptions().quantizer;
   const Quantizer quantizer = parseQuantizer(name).value();
   if (infoOf(quantizer).needsMoments && !calibrates)
-    throw UsageError(app, "--quantizer " + name + " needs --calibrate");
+    throw UsageError(command, "--quantizer " + name + " needs --calibrate");
   if (!infoOf(quantizer).needsMoments && calibrates && !flags.awq &&
       flags.prune.empty())
-    throw UsageError(app, "--calibrate has no effect on --quantizer " + name +
-                              " without --awq or --prune");
+    throw UsageError(command, "--calibrate has no effect on --quantizer " +
+                                  name + " without --awq or --prune");
   return quantizer;
 }
 
@@ -70,7 +71,7 @@ std::function<CalibrationText(const QuantizeInput &)>
 qwen::calibrationText(const CalibrateFlags &flags,
                       const std::string &checkpoint,
                       const std::string &option) {
-  const bool isOwn = flags.text.empty() || flags.text == kOwnText;
+  const bool isOwn = flags.text.empty() || flags.text == kNoValue;
   return [=, text = isOwn ? "" : readText(flags.text),
           name = isOwn ? "the text of qwen-opt"
                        : flags.text](const QuantizeInput &input) {
@@ -94,7 +95,7 @@ static Quantization recordOf(const CalibrationText &windows) {
 
 void qwen::addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
                                const std::string &checkpoint,
-                               const std::string &output, CompileHooks &hooks) {
+                               const std::string &folder, CompileHooks &hooks) {
   if (flags.text.empty())
     return;
   const auto text = calibrationText(flags, checkpoint, "--calibrate");
@@ -110,8 +111,7 @@ void qwen::addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
   if (!infoOf(quantizer).needsMoments)
     return;
   hooks.quantize = [text, memory = flags.memory,
-                    folder =
-                        calibrationFolder(output)](const QuantizeInput &input) {
+                    folder](const QuantizeInput &input) {
     const CalibrationText windows = text(input);
     ProgressBar bar("calibrating");
     calibrate(

@@ -5,7 +5,7 @@
 
 #include "qwen/Calibration/Calibration.h"
 
-#include <CLI/CLI.hpp>
+#include "CommandLine.h"
 
 #include <cstdint>
 #include <functional>
@@ -13,12 +13,9 @@
 
 namespace qwen {
 
-/// What a flag without a value has.
-inline constexpr char kOwnText[] = "true";
-
 /// The flags of a calibration.
 struct CalibrateFlags {
-  /// The file of the text; empty without a calibration, kOwnText without a
+  /// The file of the text; empty without a calibration, kNoValue without a
   /// file.
   std::string text;
   uint64_t memory = uint64_t{4} << 30;
@@ -28,11 +25,11 @@ struct CalibrateFlags {
   std::string prune;
 };
 
-void addCalibration(CLI::App &app, CalibrateFlags &flags);
+void addCalibration(const Command &command, CalibrateFlags &flags);
 
 /// The quantizer that the flags ask for: `name`, or the default if that is
 /// empty. Throws UsageError if they contradict each other.
-Quantizer chooseQuantizer(const CLI::App &app, const CalibrateFlags &flags,
+Quantizer chooseQuantizer(const Command &command, const CalibrateFlags &flags,
                           const std::string &name);
 
 /// The folder in which a calibration for `output` saves finished sublayers.
@@ -46,11 +43,11 @@ calibrationText(const CalibrateFlags &flags, const std::string &checkpoint,
                 const std::string &option);
 
 /// Sets the hooks that run the text, for `--awq` and for a quantizer that needs
-/// it. They show their progress. Reads the text at once; throws Error if it
-/// cannot.
+/// it. They show their progress. Finished sublayers lie in `folder`, or nowhere
+/// if that is empty. Reads the text at once; throws Error if it cannot.
 void addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
                          const std::string &checkpoint,
-                         const std::string &output, CompileHooks &hooks);
+                         const std::string &folder, CompileHooks &hooks);
 
 } // namespace qwen
 

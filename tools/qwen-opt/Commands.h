@@ -3,14 +3,12 @@
 #ifndef QWEN_OPT_COMMANDS_H
 #define QWEN_OPT_COMMANDS_H
 
-namespace CLI {
-class App;
-} // namespace CLI
-
 namespace qwen {
 
+class Command;
+
 // Each function adds a command with its options. The command throws Error.
-#define QWEN_OPT_COMMAND(Name, Text) void add##Name(CLI::App &app);
+#define QWEN_OPT_COMMAND(Name, Text) void add##Name(const Command &program);
 #include "Commands.def"
 
 } // namespace qwen

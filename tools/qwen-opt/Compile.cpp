@@ -19,8 +19,10 @@
 #include "qwen/Compiler/Compiler.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Support/Error.h"
+#include "qwen/Support/OutputTarget.h"
 #include "qwen/Support/TemporaryFile.h"
 #include "qwen/Support/Text.h"
+#include "qwen/Support/Version.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "llvm/Support/raw_ostream.h"
@@ -62,10 +64,6 @@ static void compile(CompileArguments &arguments) {
     arguments.options.weights = KeepFormats();
   else if (!arguments.weights.empty())
     arguments.options.weights = *parseWeightFormat(arguments.weights);
-  const auto *rotate = llvm::find(kRotateNames, arguments.rotate);
-  if (rotate != std::end(kRotateNames))
-    arguments.options.rotate =
-        static_cast<Rotate>(rotate - std::begin(kRotateNames));
   arguments.options.kv = parseKvFormat(arguments.kv);
   arguments.options.chatTemplate = arguments.chatTemplate;
   uint64_t adapterBytes = 0;
@@ -87,10 +85,14 @@ static void compile(CompileArguments &arguments) {
   // A bar of "reading" would stand in the way of warnings.
   if (ProgressBar::isReported())
     ProgressBar("reading").update(0, 1);
-  // The file comes first, so that an error about it comes at once.
+  // The file comes first, so that an error about it comes at once. The other
+  // inputs are compared with it as they are opened.
+  noteInput(arguments.checkpoint);
   TemporaryFile output(arguments.output);
+  const std::string saved =
+      output.isStream() ? "" : calibrationFolder(arguments.output);
   addCalibrationHooks(arguments.calibrate, arguments.options.quantizer,
-                      arguments.checkpoint, arguments.output, hooks);
+                      arguments.checkpoint, saved, hooks);
   std::optional<ProgressBar> bar;
   hooks.progress = [&](uint64_t done, uint64_t total) {
     if (!bar)
@@ -106,8 +108,8 @@ static void compile(CompileArguments &arguments) {
   const CompileSummary summary =
       compileModel(arguments.checkpoint, output, arguments.options, hooks);
   bar.reset();
-  if (hooks.quantize)
-    removeSavedCalibration(calibrationFolder(arguments.output));
+  if (hooks.quantize && !saved.empty())
+    removeSavedCalibration(saved);
   if (ProgressBar::isReported())
     return;
   const std::chrono::duration<double> seconds =
@@ -116,57 +118,50 @@ static void compile(CompileArguments &arguments) {
 }
 
 /// What the command line lacks to compile. Throws UsageError.
-static void checkArguments(CLI::App &app, CompileArguments &arguments) {
-  if (app.get_option("CHECKPOINT")->empty())
-    throw UsageError(app, "CHECKPOINT is missing");
-  if (app.get_option("--emit")->empty() && app.get_option("-o")->empty())
-    throw UsageError(app, "-o or --emit is missing");
+static void checkArguments(const Command &command,
+                           CompileArguments &arguments) {
+  if (!command.option("CHECKPOINT").isGiven())
+    throw UsageError(command, "CHECKPOINT is missing");
+  if (!command.option("--emit").isGiven() && !command.option("-o").isGiven())
+    throw UsageError(command, "-o or --emit is missing");
   if (arguments.progress >= 0 && fcntl(arguments.progress, F_GETFD) < 0)
-    throw UsageError(app, "--progress has " +
-                              std::to_string(arguments.progress) +
-                              " when an open file descriptor is needed");
+    throw UsageError(command, "--progress has " +
+                                  std::to_string(arguments.progress) +
+                                  " when an open file descriptor is needed");
   ProgressBar::report(arguments.progress);
   arguments.options.quantizer =
-      chooseQuantizer(app, arguments.calibrate, arguments.quantizer);
-  applyPruning(app, arguments.calibrate, arguments.checkpoint,
+      chooseQuantizer(command, arguments.calibrate, arguments.quantizer);
+  applyPruning(command, arguments.calibrate, arguments.checkpoint,
                arguments.options, arguments.hooks);
-}
-
-/// "qwen-opt report", the program and the command that runs.
-static std::string nameOf(const CLI::App &app) {
-  std::string name = app.get_name();
-  for (const CLI::App *command : app.get_subcommands())
-    name += " " + command->get_name();
-  return name;
 }
 
 int qwen::compileMain(int argc, char **argv) {
   CompileArguments arguments;
-  CLI::App app("Compiles models for qwen-run: a checkpoint becomes one file.\n"
-               "qwen-opt FILE.mlir runs passes (see qwen-opt - --help).",
-               "qwen-opt");
-  addCompileFlags(app, arguments);
-#define QWEN_OPT_COMMAND(Name, Text) add##Name(app);
+  const Program program(
+      "qwen-opt",
+      "Compiles models for qwen-run: a checkpoint becomes one file.\n"
+      "qwen-opt FILE.mlir runs passes (see qwen-opt - --help).");
+  program.addVersion(std::string("qwen-opt ") + projectVersion());
+  addCompileFlags(program, arguments);
+#define QWEN_OPT_COMMAND(Name, Text) add##Name(program);
 #include "Commands.def"
   const auto write = [](const std::string &text) { llvm::outs() << text; };
-  addCompletionCommand(app, write);
-  addManualCommand(app, write);
+  addCompletionCommand(program, write);
+  addManualCommand(program, write);
   const auto fail = [&](const std::exception &error, const char *message) {
-    llvm::errs() << nameOf(app) << ": " << message << '\n';
+    llvm::errs() << program.chosen().value_or(program).fullName() << ": "
+                 << message << '\n';
     return exitCodeOf(error);
   };
   try {
-    parseCommandLine(app, argc, argv);
-    if (!app.get_subcommands().empty())
+    if (!program.parse(argc, argv) || program.chosen())
       return 0;
     if (arguments.list) {
       listTargets(arguments.json);
       return 0;
     }
-    checkArguments(app, arguments);
+    checkArguments(program, arguments);
     compile(arguments);
-  } catch (const CLI::Success &request) {
-    return app.exit(request);
   } catch (const std::bad_alloc &error) {
     return fail(error, "out of memory");
   } catch (const std::exception &error) {

@@ -10,7 +10,6 @@
 #include "qwen/CodeGen/Backend/Target.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Support/Text.h"
-#include "qwen/Support/Version.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "llvm/Support/Format.h"
@@ -70,68 +69,65 @@ static std::vector<std::string> stageNames() {
 // Groups of options
 //===----------------------------------------------------------------------===//
 
-static void addTargets(CLI::App &app, CompileArguments &arguments) {
-  CLI::Option *target =
-      app.add_option(
-             "--target", arguments.options.target,
-             "CPU of the code: native, a name (neoverse-n1, znver4, ...) or "
-             "features in the syntax of clang's -march; a list a,b,c makes "
-             "one file that runs the best target on each machine; "
-             "--list-targets names the CPUs")
-          ->capture_default_str();
+static void addTargets(const Command &command, CompileArguments &arguments) {
   std::vector<std::string> names = {"native"};
   for (const NamedTarget &named : namedTargets())
     names.emplace_back(named.name);
-  suggest(target, names);
-  CLI::Option *list =
-      app.add_flag("--list-targets", arguments.list,
-                   "Print the named CPUs, their features and their kernels");
-  app.add_flag("--json", arguments.json, "Print that list as JSON")
-      ->needs(list);
+  command
+      .addText("--target", arguments.options.target,
+               "CPU of the code: native, a name (neoverse-n1, znver4, ...) or "
+               "features in the syntax of clang's -march; a list a,b,c makes "
+               "one file that runs the best target on each machine; "
+               "--list-targets names the CPUs")
+      .suggest(names);
+  const Option list =
+      command.addFlag("--list-targets", arguments.list,
+                      "Print the named CPUs, their features and their kernels");
+  command.addFlag("--json", arguments.json, "Print that list as JSON")
+      .needs(list);
 }
 
-static void addFormats(CLI::App &app, CompileArguments &arguments) {
-  app.add_option("--weights", arguments.weights,
-                 "Format of the matrices; default is keep for a file of "
-                 "integers, else " +
-                     std::string(weightFormatName(kDefaultWeights)) +
-                     "; keep: the format of each matrix in the checkpoint, or "
-                     "the nearest" +
-                     weightFormatUses())
-      ->check(CLI::IsMember(weightFormatNames()));
-  app.add_option(
+static void addFormats(const Command &command, CompileArguments &arguments) {
+  command
+      .addText("--weights", arguments.weights,
+               "Format of the matrices; default is keep for a file of "
+               "integers, else " +
+                   std::string(weightFormatName(kDefaultWeights)) +
+                   "; keep: the format of each matrix in the checkpoint, or "
+                   "the nearest" +
+                   weightFormatUses())
+      .choices(weightFormatNames());
+  command.addTexts(
       "--tensor-weights", arguments.options.tensorWeights,
       "Format of the matrices whose names match a regular expression "
-      "(RE2); repeatable, the last match wins");
+      "(RE2); repeatable, the last match wins; default is --weights for all");
   std::string quantizers;
   for (const std::string &name : quantizerNames())
     quantizers +=
         "; " + name + " " + std::string(infoOf(*parseQuantizer(name)).help);
-  app.add_option(
-         "--quantizer", arguments.quantizer,
-         "Method that chooses integers that the checkpoint does not have" +
-             quantizers + "; default is rtn")
-      ->check(CLI::IsMember(quantizerNames()));
-  addCalibration(app, arguments.calibrate);
-  app.add_option("--rotate", arguments.rotate,
-                 "Fold rotations into the weights, so that no channel of the "
-                 "activations is much larger than the others; auto does so "
-                 "with gptq and with q8_0; default is auto")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kRotateNames),
-                                                     std::end(kRotateNames))));
-  app.add_flag(
+  command
+      .addText(
+          "--quantizer", arguments.quantizer,
+          "Method that chooses integers that the checkpoint does not have" +
+              quantizers)
+      .choices(quantizerNames())
+      .defaultText(std::string(infoOf(CompileOptions().quantizer).name));
+  addCalibration(command, arguments.calibrate);
+  command.addChoice(
+      "--rotate", arguments.options.rotate,
+      {std::begin(kRotateNames), std::end(kRotateNames)},
+      "Fold rotations into the weights, so that no channel of the activations "
+      "is much larger than the others; auto does so with gptq and with q8_0");
+  command.addFlag(
       "!--no-grids", arguments.options.grids,
       "Quantize matrices of floats anew that were trained for a format "
       "of integers, or dequantized; without it, and without a format, "
       "they keep these integers");
-  app.add_option("--ignore-tensors", arguments.options.ignoredTensors,
-                 "Compile without the tensors that the model does not know "
-                 "and whose names in the file match a regular expression "
-                 "(RE2); repeatable");
-  app.add_option("--kv", arguments.kv,
-                 "Format of the KV cache; default is f32 with f32 weights, "
-                 "else f16")
-      ->check(CLI::IsMember(kvFormatNames()));
+  command
+      .addText("--kv", arguments.kv,
+               "Format of the KV cache; default is f32 with f32 weights, "
+               "else f16")
+      .choices(kvFormatNames());
 }
 
 /// Reads "yarn:FACTOR" or "yarn:FACTOR:POSITIONS".
@@ -140,7 +136,7 @@ static RopeScaling parseRopeScaling(const std::string &text) {
   const auto [kind, numbers] = llvm::StringRef(text).split(':');
   const auto [factor, positions] = numbers.split(':');
   if (kind != "yarn")
-    throw CLI::ValidationError(
+    throw InvalidValue(
         kOption, quote(text) + " is not yarn:FACTOR or yarn:FACTOR:POSITIONS");
   RopeScaling scaling = {parseNumber(kOption, factor.str(), 1.0, 1e6)};
   if (numbers.contains(':'))
@@ -149,89 +145,109 @@ static RopeScaling parseRopeScaling(const std::string &text) {
   return scaling;
 }
 
-/// Adds what replaces parts of the checkpoint's files.
-static void addReplacements(CLI::App &app, CompileArguments &arguments) {
-  app.add_option("--chat-template", arguments.chatTemplate,
-                 "File with a chat template (Jinja) in place of the "
-                 "checkpoint's")
-      ->needs(app.get_option("-o"));
-  app.add_option(
-      "--rope-scaling",
-      [&arguments](const CLI::results_t &texts) {
-        arguments.options.ropeScaling = parseRopeScaling(texts.front());
-        return true;
-      },
-      "Make the context FACTOR times as long by YaRN, as rope_scaling of "
-      "config.json does; POSITIONS are those in training, by default the "
-      "checkpoint's maximum");
+/// Adds what changes the checkpoint before it is compiled.
+static void addChanges(const Command &command, CompileArguments &arguments) {
+  command.addTexts("--lora", arguments.adapters,
+                   "Merge an adapter (LoRA) into the checkpoint, times SCALE, "
+                   "before anything else: a folder of PEFT or MLX, or a GGUF "
+                   "file; repeatable; default is none");
+  addPruning(command, arguments.calibrate);
+  command.addTexts("--ignore-tensors", arguments.options.ignoredTensors,
+                   "Compile without the tensors that the model does not know "
+                   "and whose names in the file match a regular expression "
+                   "(RE2); repeatable; default is none: each is an error");
+  command
+      .addText("--chat-template", arguments.chatTemplate,
+               "File with a chat template (Jinja); default is the "
+               "checkpoint's")
+      .needs(command.option("-o"));
+  command
+      .addText(
+          "--rope-scaling",
+          [&arguments](const std::string &text) {
+            arguments.options.ropeScaling = parseRopeScaling(text);
+          },
+          "Make the context FACTOR times as long by YaRN, as rope_scaling of "
+          "config.json does, which is the default; POSITIONS are those in "
+          "training, by default the checkpoint's maximum")
+      .suggest({"yarn:"});
 }
 
-static void addLimits(CLI::App &app, CompileOptions &options) {
-  addNumber(&app, "--context", options.context,
-            "Maximum length of a sequence; default is the checkpoint's "
-            "maximum",
-            1, int64_t{1} << 30);
-  addNumber(&app, "--max-tokens", options.maxTokens,
-            "Maximum number of tokens in a call; default is " +
-                std::to_string(kDefaultMaxTokens),
-            1, kMostTokens);
-  addNumber(&app, "--max-rows", options.maxRows,
-            "Maximum number of rows of logits in a call, which is the number "
-            "of sequences that decode together; default is " +
-                std::to_string(kDefaultMaxRows) +
-                ", or --max-tokens if that "
-                "is less",
-            1, kMostTokens);
-  addNumber(&app, "--step-back", options.stepBack,
-            "Number of last tokens that a sequence of a hybrid can give "
-            "up without a snapshot; it keeps as many more copies of its "
-            "fixed state; default is 0",
-            0, kMostStepBack);
+static void addLimits(const Command &command, CompileOptions &options) {
+  command.addNumber("--context", options.context,
+                    "Maximum length of a sequence; default is the checkpoint's "
+                    "maximum",
+                    1, int64_t{1} << 30);
+  command
+      .addNumber("--max-tokens", options.maxTokens,
+                 "Maximum number of tokens in a call", 1, kMostTokens)
+      .defaultText(std::to_string(kDefaultMaxTokens));
+  command.addNumber("--max-rows", options.maxRows,
+                    "Maximum number of rows of logits in a call, which is the "
+                    "number of sequences that decode together; default is " +
+                        std::to_string(kDefaultMaxRows) +
+                        ", or --max-tokens if that is less",
+                    1, kMostTokens);
+  command.addNumber("--step-back", options.stepBack,
+                    "Number of its last tokens that a sequence can take back "
+                    "without a snapshot. For each of them, a sequence of a "
+                    "hybrid keeps another copy of its fixed state; 0 keeps "
+                    "none",
+                    0, kMostStepBack);
 }
 
-static void addOutputs(CLI::App &app, CompileArguments &arguments) {
-  addNumber(
-      &app, "--progress", arguments.progress,
-      "Open file descriptor that gets a line of JSON for each stage and "
-      "percent, {\"stage\", \"done\", \"total\"}, in place of the bar and "
-      "the summary on standard error",
-      1, INT32_MAX)
-      ->type_name("FD");
-  CLI::Option *output = app.get_option("-o");
-  CLI::Option *verify =
-      app.add_flag("--verify", arguments.verify,
+static void addOutputs(const Command &command, CompileArguments &arguments) {
+  command
+      .addNumber(
+          "--progress", arguments.progress,
+          "Open file descriptor that gets a line of JSON for each stage and "
+          "percent, {\"stage\", \"done\", \"total\"}, in place of the bar and "
+          "the summary on standard error; default is none",
+          1, INT32_MAX)
+      .type("FD");
+  const Option output = command.option("-o");
+  const Option verify =
+      command
+          .addFlag("--verify", arguments.verify,
                    "Compare every kernel with the reference before the file "
                    "gets its final name")
-          ->needs(output);
-  app.add_option("--runner", arguments.runner,
-                 "Command that runs the target's qwen-run on this machine, "
-                 "such as 'qemu-aarch64-static -cpu max "
-                 "build/aarch64/bin/qwen-run'")
-      ->needs(verify);
-  app.add_option("--emit", arguments.emit,
-                 "Print a stage to standard output instead of writing a "
-                 "file")
-      ->check(CLI::IsMember(stageNames()))
-      ->excludes(output);
+          .needs(output);
+  command
+      .addText("--runner", arguments.runner,
+               "Command that runs the target's qwen-run on this machine, "
+               "such as 'qemu-aarch64-static -cpu max "
+               "build/aarch64/bin/qwen-run'; default is the qwen-run beside "
+               "this program")
+      .needs(verify);
+  command
+      .addText("--emit", arguments.emit,
+               "Print a stage to standard output instead of writing a "
+               "file; default is none")
+      .choices(stageNames())
+      .excludes(output);
 }
 
-void qwen::addCompileFlags(CLI::App &app, CompileArguments &arguments) {
-  app.set_version_flag("--version",
-                       std::string("qwen-opt ") + projectVersion());
-  app.add_option(
+void qwen::addCompileFlags(const Command &command,
+                           CompileArguments &arguments) {
+  constexpr char kOutput[] = "Output";
+  command.addText(
       "CHECKPOINT", arguments.checkpoint,
       "A Hugging Face folder (config.json, *.safetensors, ...) or a GGUF file; "
       "of a split one, the first file");
-  app.add_option("-o", arguments.output, "File to write")->type_name("FILE");
-  app.add_option("--lora", arguments.adapters,
-                 "Merge an adapter (LoRA) into the checkpoint, times SCALE, "
-                 "before anything else: a folder of PEFT or MLX, or a GGUF "
-                 "file; repeatable");
-  addPruning(app, arguments.calibrate);
-  addTargets(app, arguments);
-  addFormats(app, arguments);
-  addReplacements(app, arguments);
-  addLimits(app, arguments.options);
-  setCompileForms(app);
-  addOutputs(app, arguments);
+  command.group(kOutput);
+  command
+      .addText("-o", arguments.output,
+               "File to write; default is none, for --emit and --list-targets")
+      .type(kFileType);
+  command.group("Checkpoint");
+  addChanges(command, arguments);
+  command.group("Target");
+  addTargets(command, arguments);
+  command.group("Formats");
+  addFormats(command, arguments);
+  command.group("Limits");
+  addLimits(command, arguments.options);
+  command.group(kOutput);
+  addOutputs(command, arguments);
+  setCompileForms(command);
 }

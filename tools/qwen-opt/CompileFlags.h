@@ -15,7 +15,7 @@ namespace qwen {
 /// The arguments of qwen-opt without a command. Options whose text needs more
 /// than a check of its words are texts here.
 struct CompileArguments {
-  std::string checkpoint, output, emit, runner, weights, quantizer, rotate, kv;
+  std::string checkpoint, output, emit, runner, weights, quantizer, kv;
   std::string chatTemplate;
   std::vector<std::string> adapters;
   CompileOptions options;
@@ -27,7 +27,7 @@ struct CompileArguments {
 };
 
 /// Adds the options to `app`, which set `arguments`.
-void addCompileFlags(CLI::App &app, CompileArguments &arguments);
+void addCompileFlags(const Command &command, CompileArguments &arguments);
 
 } // namespace qwen
 

@@ -13,9 +13,9 @@
 using namespace qwen;
 
 static void exportFile(const std::string &from, const std::string &to) {
-  // The file comes first, so that an error about it comes at once.
+  const Artifact artifact(from);
   TemporaryFile output(to);
-  const ExportSummary summary = exportGguf(Artifact(from), output);
+  const ExportSummary summary = exportGguf(artifact, output);
   llvm::raw_ostream &out = llvm::errs();
   for (const std::string &warning : summary.warnings)
     out << "qwen-opt export: warning: " << warning << '\n';
@@ -27,21 +27,18 @@ static void exportFile(const std::string &from, const std::string &to) {
   out << "  file: " << summary.fileBytes << " bytes\n";
 }
 
-void qwen::addExport(CLI::App &app) {
+void qwen::addExport(const Command &program) {
   struct Paths {
     std::string from, to;
   };
   const auto paths = std::make_shared<Paths>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "export",
       "Write a compiled model as a GGUF file with the same integers, its "
       "tokenizer, chat template and sampling defaults");
-  sub->add_option("FILE", paths->from, "Compiled model, for any target")
-      ->required();
-  sub->add_option("-o", paths->to, "GGUF file to write")
-      ->type_name("FILE")
-      ->required();
-  sub->callback([paths] {
+  sub.addText("FILE", paths->from, "Compiled model, for any target").required();
+  sub.addText("-o", paths->to, "GGUF file to write").type("FILE").required();
+  sub.onRun([paths] {
     try {
       exportFile(paths->from, paths->to);
     } catch (const Error &error) {

@@ -158,19 +158,20 @@ static void info(const InfoOptions &options) {
   printInfo(result, llvm::outs());
 }
 
-void qwen::addInfo(CLI::App &app) {
+void qwen::addInfo(const Command &program) {
   const auto options = std::make_shared<InfoOptions>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "info",
       "Describe a checkpoint before it is compiled: the model, its size "
       "in each format, and how fast this machine can read it");
-  sub->add_option("CHECKPOINT", options->checkpoint,
-                  "A Hugging Face folder or a GGUF file")
-      ->required();
-  addNumber(sub, "--gbps", options->gigabytes,
-            "Memory bandwidth in GB/s (10^9 bytes); default is that of this "
-            "machine, measured",
-            0.001, 1e6);
-  sub->add_flag("--json", options->json, "Print JSON");
-  sub->callback([options] { info(*options); });
+  sub.addText("CHECKPOINT", options->checkpoint,
+              "A Hugging Face folder or a GGUF file")
+      .required();
+  sub.addNumber(
+      "--gbps", options->gigabytes,
+      "Memory bandwidth in GB/s (10^9 bytes); default is that of this "
+      "machine, measured",
+      0.001, 1e6);
+  sub.addFlag("--json", options->json, "Print JSON");
+  sub.onRun([options] { info(*options); });
 }

@@ -16,13 +16,19 @@ using namespace qwen;
 
 static constexpr char kLayersName[] = "layers";
 
-void qwen::addPruning(CLI::App &app, CalibrateFlags &flags) {
+void qwen::addPruning(const Command &command, CalibrateFlags &flags) {
   std::string help = "Remove layers before all else: layers:3,7-9 those";
-  for (const PruningMethod &method : kPruningMethods)
+  std::vector<std::string> beginnings = {std::string(kLayersName) + ":"};
+  for (const PruningMethod &method : kPruningMethods) {
+    beginnings.push_back(std::string(method.name) + ":");
     help += "; " + std::string(method.name) + ":N N layers, " +
             std::string(method.help);
-  app.add_option("--prune", flags.prune,
-                 help + "; the text is that of --calibrate, or qwen-opt's own");
+  }
+  command
+      .addText("--prune", flags.prune,
+               help + "; the text is that of --calibrate, or qwen-opt's own; "
+                      "default is none")
+      .suggest(beginnings);
 }
 
 /// Adds the numbers of "3,7-9" to `layers`. Returns whether it is such a list.
@@ -58,7 +64,7 @@ static void print(const PruningReport &report, const Pruning &pruning) {
   llvm::errs() << '\n';
 }
 
-void qwen::applyPruning(const CLI::App &app, const CalibrateFlags &flags,
+void qwen::applyPruning(const Command &command, const CalibrateFlags &flags,
                         const std::string &checkpoint, CompileOptions &options,
                         CompileHooks &hooks) {
   const std::string &text = flags.prune;
@@ -68,9 +74,10 @@ void qwen::applyPruning(const CLI::App &app, const CalibrateFlags &flags,
   if (name == kLayersName) {
     options.pruning.method = kLayersName;
     if (!parseLayers(argument, options.pruning.layers))
-      throw UsageError(app, "--prune has " + quote(text) +
-                                " when a list of layers like layers:3,7-9 is "
-                                "needed");
+      throw UsageError(command,
+                       "--prune has " + quote(text) +
+                           " when a list of layers like layers:3,7-9 is "
+                           "needed");
     return;
   }
   const auto *method = llvm::find_if(kPruningMethods, [&](const auto &each) {
@@ -79,11 +86,11 @@ void qwen::applyPruning(const CLI::App &app, const CalibrateFlags &flags,
   int64_t count = 0;
   if (method == std::end(kPruningMethods) || argument.getAsInteger(10, count) ||
       count < 1)
-    throw UsageError(app, "--prune has " + quote(text) +
-                              " when shortgpt:N, sleb:N or layers:LIST is "
-                              "needed");
-  if (app.get_option("-o")->empty())
-    throw UsageError(app, "--prune " + name.str() + " needs -o");
+    throw UsageError(command, "--prune has " + quote(text) +
+                                  " when shortgpt:N, sleb:N or layers:LIST is "
+                                  "needed");
+  if (!command.option("-o").isGiven())
+    throw UsageError(command, "--prune " + name.str() + " needs -o");
   hooks.chooseLayers = [=](const QuantizeInput &input) {
     const CalibrationText windows =
         calibrationText(flags, checkpoint, "--prune")(input);

@@ -8,13 +8,13 @@
 namespace qwen {
 
 /// Adds --prune.
-void addPruning(CLI::App &app, CalibrateFlags &flags);
+void addPruning(const Command &command, CalibrateFlags &flags);
 
 /// Does nothing without --prune. Sets the layers of `options` that it names, or
 /// the hook that chooses them, with the text of the calibration or qwen-opt's
 /// own. The hook prints what it chose and what that costs. Throws UsageError
 /// for another value.
-void applyPruning(const CLI::App &app, const CalibrateFlags &flags,
+void applyPruning(const Command &command, const CalibrateFlags &flags,
                   const std::string &checkpoint, CompileOptions &options,
                   CompileHooks &hooks);
 

@@ -131,43 +131,45 @@ static void report(const ReportOptions &options) {
                                   workload.ceiling(options.machine()));
 }
 
-void qwen::addReport(CLI::App &app) {
+void qwen::addReport(const Command &program) {
   const auto options = std::make_shared<ReportOptions>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "report", "Print the bytes and multiplications of each op of a compiled "
                 "model, and the cycles of its code in LLVM's model of a CPU");
-  sub->add_option("FILE", options->file, "Compiled model")->required();
-  sub->add_option(
+  sub.addText("FILE", options->file, "Compiled model").required();
+  sub.addText(
       "--target", options->target,
       "One of the file's targets, which qwen-run info lists; default is the "
       "best");
-  sub->add_option(
-      "--cpu", options->cpu,
-      "CPU to model, by its LLVM name; default is the target's CPU; "
-      "qwen-opt --list-targets names some");
+  sub.addText("--cpu", options->cpu,
+              "CPU to model, by its LLVM name; default is the target's CPU; "
+              "qwen-opt --list-targets names some");
   constexpr int64_t kMostPositions = int64_t{1} << 30;
-  addNumber(sub, "--context", options->context,
-            "Positions that the decoded token attends to; default is the "
-            "smaller of 512 and the model's context",
-            1, kMostPositions);
-  addNumber(sub, "--prompt", options->prompt,
-            "Tokens of the prompt; default is the smaller of 512 and the "
-            "model's context",
-            1, kMostPositions);
-  CLI::Option *clock = addNumber(sub, "--ghz", options->gigahertz,
-                                 "Clock of the cores in GHz", 0.001, 1000);
-  CLI::Option *cores =
-      addNumber(sub, "--cores", options->cores, "Number of cores", 1, 4096);
-  CLI::Option *memory =
-      addNumber(sub, "--gbps", options->gigabytes,
-                "Memory bandwidth of all cores together in GB/s (10^9 bytes)",
-                0.001, 1e6);
-  clock->needs(cores)->needs(memory);
-  cores->needs(clock);
-  memory->needs(clock);
-  sub->add_flag("--json", options->json,
-                "Print JSON with one entry for each op");
-  sub->callback([options] {
+  sub.addNumber("--context", options->context,
+                "Positions that the decoded token attends to; default is the "
+                "smaller of 512 and the model's context",
+                1, kMostPositions);
+  sub.addNumber("--prompt", options->prompt,
+                "Tokens of the prompt; default is the smaller of 512 and the "
+                "model's context",
+                1, kMostPositions);
+  const Option clock = sub.addNumber(
+      "--ghz", options->gigahertz,
+      "Clock of the cores in GHz; with --cores and --gbps, the report "
+      "has an upper bound of tokens/s; default is none",
+      0.001, 1000);
+  const Option cores = sub.addNumber(
+      "--cores", options->cores, "Number of cores; default is none", 1, 4096);
+  const Option memory = sub.addNumber(
+      "--gbps", options->gigabytes,
+      "Memory bandwidth of all cores together in GB/s (10^9 bytes); "
+      "default is none",
+      0.001, 1e6);
+  clock.needs(cores).needs(memory);
+  cores.needs(clock);
+  memory.needs(clock);
+  sub.addFlag("--json", options->json, "Print JSON with one entry for each op");
+  sub.onRun([options] {
     try {
       report(*options);
     } catch (const Error &error) {

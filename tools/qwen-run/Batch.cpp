@@ -8,6 +8,7 @@
 #include "ServiceFlags.h"
 #include "server/Service.h"
 
+#include "qwen/Support/OutputTarget.h"
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
@@ -25,7 +26,9 @@ struct BatchCommand : ServiceFlags {
 /// The lines of the input, and which of them have answers.
 class BatchInput {
 public:
-  BatchInput(const std::string &path, size_t most) : reader(path, most) {}
+  BatchInput(const std::string &path, size_t most) : reader(path, most) {
+    noteInput(path);
+  }
 
   /// Notes an answer of an earlier run. Throws Error for a second to a line.
   void addAnswer(const server::AnsweredLine &line);
@@ -148,6 +151,7 @@ static uint64_t answer(const BatchCommand &command, BatchInput &input,
 static constexpr size_t kMostAnswerLine = size_t{2} << 30;
 
 static void batch(const BatchCommand &command) {
+  command.file.noteInput();
   BatchInput input(command.input,
                    static_cast<size_t>(command.server.bodyBytes));
   PartialFile output(command.output, kMostAnswerLine,
@@ -168,20 +172,21 @@ static void batch(const BatchCommand &command) {
                std::to_string(input.lines()) + " answers are errors\n");
 }
 
-void qwen::run::addBatch(CLI::App &app) {
+void qwen::run::addBatch(const Command &program) {
   const auto command = std::make_shared<BatchCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "batch", "Answer the requests of a file of JSON lines");
   addFile(sub, command->file);
-  sub->add_option("IN", command->input,
-                  "File with a request in each line: OpenAI's batch form, or "
-                  "{\"id\", \"prompt\" | \"messages\" | \"input\", ...}")
-      ->required();
-  sub->add_option("-o,--output", command->output,
-                  "File for the answers, as they come; FILE.partial until it "
-                  "is complete, with which a killed run goes on")
-      ->required()
-      ->type_name("FILE");
+  sub.addText("IN", command->input,
+              "File with a request in each line: OpenAI's batch form, or "
+              "{\"id\", \"prompt\" | \"messages\" | \"input\", ...}")
+      .required();
+  sub.addText("-o,--output", command->output,
+              "File for the answers, as they come; FILE.partial until it "
+              "is complete, with which a killed run goes on")
+      .required()
+      .type("FILE");
+#define QWEN_SERVER_GROUP(Heading) sub.group(Heading);
 #define QWEN_REQUEST_OPTION(Type, Field, Name, Default, Unit, Least, Most,     \
                             Help)                                              \
   addServerOption(sub, "--" Name, command->server.Field, Unit, Least, Most,    \
@@ -189,5 +194,5 @@ void qwen::run::addBatch(CLI::App &app) {
 #include "server/ServerOptions.def"
   addSnapshots(sub, command->snapshots);
   addRun(sub, *command);
-  sub->callback([command] { batch(*command); });
+  sub.onRun([command] { batch(*command); });
 }

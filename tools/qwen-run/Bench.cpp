@@ -256,66 +256,43 @@ static void bench(const BenchCommand &command) {
     writeOut(profiles->toText(command));
 }
 
-/// The headings of the help.
-static void groupOptions(CLI::App &bench) {
-  constexpr std::pair<const char *, const char *> kGroups[] = {
-      {"--prompt-tokens", "Runs"},
-      {"--count", "Runs"},
-      {"--batch", "Runs"},
-      {"--clients", "Runs"},
-      {"--repetitions", "Runs"},
-      {"--profile", "Further measurements"},
-      {"--svg", "Further measurements"},
-      {"--bandwidth", "Further measurements"},
-      {"--threads", "This machine"},
-      {"--check", "This machine"},
-      {"--lock", "This machine"}};
-  for (const auto &[option, group] : kGroups)
-    bench.get_option(option)->group(group);
-}
-
-void qwen::run::addBench(CLI::App &app) {
+void qwen::run::addBench(const Command &program) {
   const auto command = std::make_shared<BenchCommand>();
-  CLI::App *sub = app.add_subcommand("bench", "Measure speed and memory");
+  const Command sub = program.addCommand("bench", "Measure speed and memory");
   addFile(sub, command->file);
-  addNumber(sub, "--prompt-tokens", command->prompt, "Tokens of the prompt", 1,
-            kMost)
-      ->default_str(std::to_string(command->prompt));
-  addNumber(sub, "-n,--count", command->count, "Tokens to decode", 1, kMost)
-      ->default_str(std::to_string(command->count));
-  CLI::Option *batch =
-      addNumber(sub, "--batch", command->batch, "Sequences in a batch", 1, 1024)
-          ->default_str(std::to_string(command->batch));
-  CLI::Option *clients =
-      sub->add_option("--clients", command->clients,
-                      "Numbers of requests that a scheduler answers at once, "
-                      "compared with --batch of as many")
-          ->delimiter(',')
-          ->check(CLI::Range(1, 1024))
-          ->type_name("INT,...")
-          ->excludes(batch);
-  addNumber(sub, "--repetitions", command->repetitions,
-            "Number of measurements", 1, kMost)
-      ->default_str(std::to_string(command->repetitions));
-  addRun(sub, *command);
-  sub->add_flag("--json", command->json, "Print JSON");
-  CLI::Option *profile = sub->add_flag(
+  sub.group("Runs");
+  sub.addNumber("--prompt-tokens", command->prompt, "Tokens of the prompt", 1,
+                kMost);
+  sub.addNumber("-n,--count", command->count, "Tokens to decode", 1, kMost);
+  const Option batch =
+      sub.addNumber("--batch", command->batch, "Sequences in a batch", 1, 1024);
+  const Option clients =
+      sub.addNumbers("--clients", command->clients,
+                     "Numbers of requests that a scheduler answers at once, "
+                     "compared with --batch of as many; default is none",
+                     1, 1024)
+          .excludes(batch);
+  sub.addNumber("--repetitions", command->repetitions, "Number of measurements",
+                1, kMost);
+  sub.addFlag("--json", command->json, "Print JSON");
+  sub.group("Further measurements");
+  const Option profile = sub.addFlag(
       "--profile", command->profile,
       "Measure the time of each op in as many further runs, and compare it "
       "with the limits of this machine");
-  profile->excludes(clients);
-  sub->add_option("--svg", command->svg,
-                  "File for a picture of the last profiled prefill and decode, "
-                  "by thread (SVG)")
-      ->type_name(kFileType)
-      ->needs(profile);
-  sub->add_flag("--bandwidth", command->bandwidth,
-                "Compare decoding with the memory bandwidth; runs no prompt")
-      ->excludes(profile)
-      ->excludes(clients)
-      ->excludes(batch);
-  groupOptions(*sub);
-  sub->callback([command] {
+  profile.excludes(clients);
+  sub.addText("--svg", command->svg,
+              "File for a picture of the last profiled prefill and decode, "
+              "by thread (SVG); default is none")
+      .type(kFileType)
+      .needs(profile);
+  sub.addFlag("--bandwidth", command->bandwidth,
+              "Compare decoding with the memory bandwidth; runs no prompt")
+      .excludes(profile)
+      .excludes(clients)
+      .excludes(batch);
+  addRun(sub, *command);
+  sub.onRun([command] {
     if (command->bandwidth)
       bandwidth(*command);
     else if (!command->clients.empty())

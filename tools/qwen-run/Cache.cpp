@@ -105,36 +105,34 @@ static void prune(uint64_t most) {
     writeOut("removed " + folder->fileOf(name).string() + "\n");
 }
 
-void qwen::run::addCache(CLI::App &app) {
-  CLI::App *sub = app.add_subcommand(
+void qwen::run::addCache(const Command &program) {
+  const Command sub = program.addCommand(
       "cache", "Show or remove the files that commands compiled of a MODEL");
-  sub->require_subcommand(1);
+  sub.requireCommand();
 
   const auto json = std::make_shared<bool>(false);
-  CLI::App *show = sub->add_subcommand(
+  const Command show = sub.addCommand(
       "list", "Print time of the last use, size, name, formats and model of "
               "each file, the least recently used first");
-  show->add_flag("--json", *json, "Print JSON");
-  show->callback([json] { list(*json); });
+  show.addFlag("--json", *json, "Print JSON");
+  show.onRun([json] { list(*json); });
 
   const auto names = std::make_shared<std::vector<std::string>>();
-  CLI::App *rm = sub->add_subcommand("rm", "Remove files");
-  rm->add_option("NAME", *names, "Name of a file, as list prints it")
-      ->required();
-  rm->callback([names] { remove(*names); });
+  const Command rm = sub.addCommand("rm", "Remove files");
+  rm.addTexts("NAME", *names, "Name of a file, as list prints it").required();
+  rm.onRun([names] { remove(*names); });
 
   const auto most = std::make_shared<uint64_t>(UINT64_MAX);
-  CLI::App *less = sub->add_subcommand(
+  const Command less = sub.addCommand(
       "prune", "Remove files of other versions of qwen-opt and what killed "
                "compiles left, then the least recently used files until 5% of "
                "the disk is free");
-  less->add_option(
-          "--max-size", *most,
-          "Remove further files until all together have this size at most")
-      ->transform(CLI::AsSizeValue(false))
-      ->type_name("SIZE");
-  less->callback([most] { prune(*most); });
+  less.addSize(
+      "--max-size", *most,
+      "Remove further files until all together have this size at most; "
+      "default is no limit; units are b, k, m, g and t, of 1024");
+  less.onRun([most] { prune(*most); });
 
-  CLI::App *path = sub->add_subcommand("path", "Print the folder");
-  path->callback([] { writeOut(requirePath().string() + "\n"); });
+  const Command path = sub.addCommand("path", "Print the folder");
+  path.onRun([] { writeOut(requirePath().string() + "\n"); });
 }

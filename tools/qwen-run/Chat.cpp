@@ -105,39 +105,35 @@ static void chat(const ChatCommand &command) {
     throw Error(std::to_string(refused) + " of the lines got no answer");
 }
 
-void qwen::run::addChat(CLI::App &app) {
+void qwen::run::addChat(const Command &program) {
   const auto command = std::make_shared<ChatCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "chat", "Chat with the model; on a terminal, /help lists the commands");
   addFile(sub, command->file);
-  addNumber(sub, "-n,--count", command->count, "Maximum tokens of an answer", 0,
-            kMost);
-  addSampling(sub, command->sampling);
-  // A function, because CLI11 would fill a bound optional without a flag too.
-  sub->add_flag_function(
+  sub.group("Conversation");
+  sub.addNumber(
+      "-n,--count", command->count,
+      "Maximum tokens of an answer; default is the rest of the context", 0,
+      kMost);
+  sub.addFlag(
       "--think,!--no-think",
-      [command](int64_t count) { command->thinking = count > 0; },
-      "Set enable_thinking of the chat template to true or false");
-  sub->add_option("--chat-template", command->chatTemplate,
-                  "Chat template (Jinja) in place of the model's")
-      ->type_name("FILE");
-  sub->add_option("--tools", command->tools,
-                  "Tools that the model may call, a JSON array of OpenAI's "
-                  "form; calls are shown and do not run")
-      ->type_name("FILE");
-  sub->add_flag("--allow-special", command->allowSpecial,
-                "Read special tokens in the text of messages");
-  sub->add_option_function<std::string>(
-         "--color",
-         [command](const std::string &when) {
-           command->color = when == "always"  ? ColorMode::Always
-                            : when == "never" ? ColorMode::Never
-                                              : ColorMode::Auto;
-         },
-         "Show reasoning in dim letters: on a terminal without NO_COLOR "
-         "(auto), always or never; default is auto")
-      ->check(CLI::IsMember({"auto", "always", "never"}));
+      [command](bool thinking) { command->thinking = thinking; },
+      "Set enable_thinking of the chat template to true or false; default is "
+      "the template's choice");
+  sub.addText("--chat-template", command->chatTemplate,
+              "Chat template (Jinja); default is the model's")
+      .type("FILE");
+  sub.addText("--tools", command->tools,
+              "Tools that the model may call, a JSON array of OpenAI's "
+              "form; calls are shown and do not run; default is none")
+      .type("FILE");
+  sub.addFlag("--allow-special", command->allowSpecial,
+              "Read special tokens in the text of messages");
+  sub.addChoice("--color", command->color, {"auto", "always", "never"},
+                "Show reasoning in dim letters: on a terminal without NO_COLOR "
+                "(auto), always or never");
+  addSampling(sub, command->sampling);
   addSnapshots(sub, command->snapshots);
   addRun(sub, *command);
-  sub->callback([command] { chat(*command); });
+  sub.onRun([command] { chat(*command); });
 }

@@ -4,7 +4,7 @@
 
 using namespace qwen;
 
-void qwen::run::addCommands(CLI::App &app) {
-#define QWEN_COMMAND(Name) add##Name(app);
+void qwen::run::addCommands(const Command &program) {
+#define QWEN_COMMAND(Name) add##Name(program);
 #include "Commands.def"
 }

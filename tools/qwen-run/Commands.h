@@ -3,18 +3,18 @@
 #ifndef QWEN_RUN_COMMANDS_H
 #define QWEN_RUN_COMMANDS_H
 
-namespace CLI {
-class App;
-} // namespace CLI
+namespace qwen {
+class Command;
+} // namespace qwen
 
 namespace qwen::run {
 
 // Each function adds a command with its options. The command throws Error.
-#define QWEN_COMMAND(Name) void add##Name(CLI::App &app);
+#define QWEN_COMMAND(Name) void add##Name(const Command &program);
 #include "Commands.def"
 
 /// Adds all commands, in the order of Commands.def.
-void addCommands(CLI::App &app);
+void addCommands(const Command &program);
 
 } // namespace qwen::run
 

@@ -261,11 +261,11 @@ static void compare(const CompareCommand &command) {
   print(scores, windows, command);
 }
 
-void qwen::run::addCompare(CLI::App &app) {
+void qwen::run::addCompare(const Command &program) {
   const auto command = std::make_shared<CompareCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "compare", "Compute how far a model's probabilities are from another's");
-  sub->footer(
+  sub.footer(
       "The text is cut into windows; a rest that is shorter is left out. Each\n"
       "window runs alone. Its rows after the skipped ones are scored, but for\n"
       "the last, which has no next token: with the defaults, this is the rule\n"
@@ -275,16 +275,17 @@ void qwen::run::addCompare(CLI::App &app) {
   addFile(sub, command->file, "REFERENCE", "The reference, such as one in f32");
   command->model.shareFlags(command->file);
   addFile(sub, command->model, "MODEL", "The model to compare with it");
-  sub->add_option("TEXT", command->text, "Text file")->required();
-  addNumber(sub, "--window", command->window, "Tokens in a window", 2, kMost)
-      ->default_str(std::to_string(command->window));
-  addNumber(sub, "--skip", command->skip,
-            "First tokens of a window whose rows are not scored; default is "
-            "half of the window",
-            0, kMost);
-  addNumber(sub, "--windows", command->windows,
-            "Maximum number of windows; default is the whole text", 1, kMost);
+  sub.addText("TEXT", command->text, "Text file").required();
+  sub.addNumber("--window", command->window, "Tokens in a window", 2, kMost);
+  sub.addNumber(
+      "--skip", command->skip,
+      "First tokens of a window whose rows are not scored; default is "
+      "half of the window",
+      0, kMost);
+  sub.addNumber("--windows", command->windows,
+                "Maximum number of windows; default is the whole text", 1,
+                kMost);
+  sub.addFlag("--json", command->json, "Print JSON");
   addRun(sub, *command);
-  sub->add_flag("--json", command->json, "Print JSON");
-  sub->callback([command] { compare(*command); });
+  sub.onRun([command] { compare(*command); });
 }

@@ -7,8 +7,10 @@
 using namespace qwen;
 using namespace qwen::run;
 
-void qwen::run::addCompletion(CLI::App &app) {
-  addCompletionCommand(app, writeOut);
+void qwen::run::addCompletion(const Command &program) {
+  addCompletionCommand(program, writeOut);
 }
 
-void qwen::run::addMan(CLI::App &app) { addManualCommand(app, writeOut); }
+void qwen::run::addMan(const Command &program) {
+  addManualCommand(program, writeOut);
+}

@@ -376,10 +376,10 @@ static void doctor(bool json) {
   writeOut(json ? all.dump(2) + "\n" : text);
 }
 
-void qwen::run::addDoctor(CLI::App &app) {
+void qwen::run::addDoctor(const Command &program) {
   const auto json = std::make_shared<bool>(false);
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "doctor", "Say what of this machine changes speed, and what to do");
-  sub->add_flag("--json", *json, "Print JSON");
-  sub->callback([json] { doctor(*json); });
+  sub.addFlag("--json", *json, "Print JSON");
+  sub.onRun([json] { doctor(*json); });
 }

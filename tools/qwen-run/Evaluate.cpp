@@ -119,45 +119,46 @@ static void evaluate(const EvaluateCommand &command) {
   writeOut(results.dump(2) + "\n");
 }
 
-void qwen::run::addEvaluate(CLI::App &app) {
+void qwen::run::addEvaluate(const Command &program) {
   const auto command = std::make_shared<EvaluateCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "eval", "Measure accuracy on tasks, as lm-evaluation-harness does");
   const std::vector<std::string> known = TaskTable().names();
   std::string names;
   for (const std::string &name : known)
     names += (names.empty() ? "" : ", ") + name;
   addFile(sub, command->file);
-  CLI::Option *tasks =
-      sub->add_option("--tasks", command->tasks,
-                      "Tasks: " + names + "; subjects as mmlu_anatomy")
-          ->required()
-          ->delimiter(',')
-          ->type_name("NAME,...")
-          ->allow_extra_args(false);
-  suggest(tasks, known);
-  sub->add_option("--data", command->data, "Folder with the data of the tasks")
-      ->type_name(kFolderType)
-      ->required();
-  addNumber(sub, "--num-fewshot", command->evaluation.examples,
-            "Number of examples in a context", 0, 100)
-      ->default_str("0");
-  addNumber(sub, "--limit", command->evaluation.limit,
-            "Number of first documents of each task; default is all", 1, kMost);
-  addNumber(sub, "--max-length", command->mostTokens,
-            "Maximum tokens that the model reads in a request; default is the "
-            "model's context",
-            1, kMost);
-  CLI::Option *samples = sub->add_option("--samples", command->samples,
-                                         "File for the requests and scores of "
-                                         "each document (JSON lines). If it "
-                                         "exists, the run goes on from it")
-                             ->type_name(kFileType);
-  sub->add_flag("--dry-run", command->dryRun,
-                "Write the requests to the samples, and run nothing")
-      ->needs(samples);
-  sub->add_flag("--json", command->json,
-                "Print JSON in the layout of lm-evaluation-harness");
+  sub.group("Tasks and results");
+  sub.addTexts("--tasks", command->tasks,
+               "Tasks: " + names + "; subjects as mmlu_anatomy")
+      .required()
+      .list(',')
+      .suggest(known)
+      .type("NAME,...");
+  sub.addText("--data", command->data, "Folder with the data of the tasks")
+      .type(kFolderType)
+      .required();
+  sub.addNumber("--num-fewshot", command->evaluation.examples,
+                "Number of examples in a context", 0, 100);
+  sub.addNumber("--limit", command->evaluation.limit,
+                "Number of first documents of each task; default is all", 1,
+                kMost);
+  sub.addNumber(
+      "--max-length", command->mostTokens,
+      "Maximum tokens that the model reads in a request; default is the "
+      "model's context",
+      1, kMost);
+  const Option samples =
+      sub.addText("--samples", command->samples,
+                  "File for the requests and scores of "
+                  "each document (JSON lines). If it "
+                  "exists, the run goes on from it; default is none")
+          .type(kFileType);
+  sub.addFlag("--dry-run", command->dryRun,
+              "Write the requests to the samples, and run nothing")
+      .needs(samples);
+  sub.addFlag("--json", command->json,
+              "Print JSON in the layout of lm-evaluation-harness");
   addRun(sub, *command);
-  sub->callback([command] { evaluate(*command); });
+  sub.onRun([command] { evaluate(*command); });
 }

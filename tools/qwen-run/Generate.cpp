@@ -178,27 +178,31 @@ static void generate(const GenerateCommand &command) {
   writeError(stats);
 }
 
-void qwen::run::addGenerate(CLI::App &app) {
+void qwen::run::addGenerate(const Command &program) {
   const auto command = std::make_shared<GenerateCommand>();
-  CLI::App *sub = app.add_subcommand("generate", "Continue a text");
+  const Command sub = program.addCommand("generate", "Continue a text");
   addFile(sub, command->file);
-  CLI::Option *prompt = sub->add_option("-p,--prompt", command->prompt,
-                                        "Text to continue; default is standard "
-                                        "input");
-  sub->add_option("--ids", command->ids,
-                  "Prompt as token ids (1,2,3); the answer is printed as ids")
-      ->excludes(prompt);
-  addNumber(sub, "-n,--count", command->count,
-            "Maximum tokens to generate; default is the rest of the context", 0,
-            kMost);
+  sub.group("Prompt and answer");
+  const Option prompt = sub.addText("-p,--prompt", command->prompt,
+                                    "Text to continue; default is standard "
+                                    "input");
+  sub.addText("--ids", command->ids,
+              "Prompt as token ids (1,2,3) in place of --prompt; the answer is "
+              "printed "
+              "as ids; default is none")
+      .excludes(prompt);
+  sub.addNumber(
+      "-n,--count", command->count,
+      "Maximum tokens to generate; default is the rest of the context", 0,
+      kMost);
+  sub.addFlag("--ignore-eos", command->ignoreEos,
+              "Continue past the tokens that end an answer");
   addSampling(sub, command->sampling);
   addBeams(sub, command->beams);
-  sub->add_flag("--json", command->json,
-                "Print the answers of a beam search with scores, as JSON")
-      ->needs("--num-beams");
-  sub->add_flag("--ignore-eos", command->ignoreEos,
-                "Continue past the tokens that end an answer");
+  sub.addFlag("--json", command->json,
+              "Print the answers of a beam search with scores, as JSON")
+      .needs(sub.option("--num-beams"));
   addRun(sub, *command);
   addPiece(sub, command->piece);
-  sub->callback([command] { generate(*command); });
+  sub.onRun([command] { generate(*command); });
 }

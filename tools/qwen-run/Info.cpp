@@ -178,17 +178,16 @@ static void info(const InfoCommand &command) {
   (command.json ? printJson : printText)(artifact, checked);
 }
 
-void qwen::run::addInfo(CLI::App &app) {
+void qwen::run::addInfo(const Command &program) {
   const auto command = std::make_shared<InfoCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "info", "Describe a compiled model, or a checkpoint by qwen-opt");
-  sub->add_option(
-         "MODEL", command->model,
-         "A compiled file, a checkpoint folder, a GGUF file, or a name "
-         "in Hugging Face's cache; nothing is compiled")
-      ->required();
-  sub->add_flag("--json", command->json, "Print JSON");
-  sub->add_flag("--check", command->check,
-                "Read the whole file and compare it with its checksums");
-  sub->callback([command] { info(*command); });
+  sub.addText("MODEL", command->model,
+              "A compiled file, a checkpoint folder, a GGUF file, or a name "
+              "in Hugging Face's cache; nothing is compiled")
+      .required();
+  sub.addFlag("--json", command->json, "Print JSON");
+  sub.addFlag("--check", command->check,
+              "Read the whole file and compare it with its checksums");
+  sub.onRun([command] { info(*command); });
 }

@@ -78,20 +78,20 @@ static void logits(const LogitsCommand &command) {
   output.commit();
 }
 
-void qwen::run::addLogits(CLI::App &app) {
+void qwen::run::addLogits(const Command &program) {
   const auto command = std::make_shared<LogitsCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "logits", "Write the logits of each token, f32 [T, V], for NumPy");
   addFile(sub, command->file);
-  sub->add_option("--ids", command->ids,
-                  "Token ids (1,2,3); repeat the option for each sequence of a "
-                  "batch")
-      ->required()
-      ->allow_extra_args(false);
-  sub->add_option("-o,--output", command->output, "File to write (.npy)")
-      ->type_name(kFileType)
-      ->required();
+  sub.addTexts("--ids", command->ids,
+               "Token ids (1,2,3); repeat the option for each sequence of a "
+               "batch")
+      .required()
+      .repeatable();
+  sub.addText("-o,--output", command->output, "File to write (.npy)")
+      .type(kFileType)
+      .required();
   addRun(sub, *command);
   addPiece(sub, command->piece);
-  sub->callback([command] { logits(*command); });
+  sub.onRun([command] { logits(*command); });
 }

@@ -8,6 +8,7 @@
 #include "engine/CpuCount.h"
 #include "jinja/ChatTemplate.h"
 
+#include "qwen/ABI/GenerationConfig.h"
 #include "qwen/Support/ControlGroups.h"
 #include "qwen/Support/InputError.h"
 #include "qwen/Support/Text.h"
@@ -19,78 +20,80 @@
 using namespace qwen;
 using namespace qwen::run;
 
+/// The heading of options that change no result.
+static constexpr char kMachineGroup[] = "Threads and memory";
+
 const std::string &ModelFile::path() const {
   if (flags->dryRun) {
     writeOut(screenText(describeCompile(given, flags->arguments)));
-    throw CLI::Success();
+    throw CommandDone();
   }
   if (compiled.empty())
     compiled = compiledModel(given, flags->arguments);
   return compiled;
 }
 
-void qwen::run::addFile(CLI::App *app, ModelFile &file, const char *name,
-                        const char *part) {
-  app->add_option(name, file.given,
-                  std::string(part) +
-                      ": a compiled file, a checkpoint folder, a GGUF file, or "
-                      "a name in Hugging Face's cache; options of qwen-opt, "
-                      "such as --weights, may follow")
-      ->required();
+void qwen::run::addFile(const Command &command, ModelFile &file,
+                        const char *name, const char *part) {
+  command
+      .addText(name, file.given,
+               std::string(part) +
+                   ": a compiled file, a checkpoint folder, a GGUF file, or "
+                   "a name in Hugging Face's cache; options of qwen-opt, "
+                   "such as --weights, may follow")
+      .required();
   // Later, because the command's own options come first. A second model of a
   // command has the options of the first.
-  app->preparse_callback([app, flags = file.flags](size_t) {
+  command.onBegin([command, flags = file.flags] {
     constexpr char kDryRun[] = "--dry-run";
-    if (!app->get_option_no_throw(kDryRun))
-      app->add_flag(kDryRun, flags->dryRun,
-                    "Say what would be compiled, and do nothing");
-    addCompileOptions(*app, flags->arguments);
+    if (!command.findOption(kDryRun))
+      command
+          .addFlag(kDryRun, flags->dryRun,
+                   "Say what would be compiled, and do nothing")
+          .group("Compile");
+    addCompileOptions(command, flags->arguments);
   });
 }
 
-static void addCheck(CLI::App *app, WeightCheck &check) {
-  app->add_option_function<std::string>(
-         "--check",
-         [&check](const std::string &when) {
-           check = when == "now"   ? WeightCheck::Now
-                   : when == "off" ? WeightCheck::Off
-                                   : WeightCheck::Background;
-         },
-         std::string("Compare the weights with their checksums while the model "
-                     "runs (background), before (now) or never (off); default "
-                     "is ") +
-             (check == WeightCheck::Off ? "off" : "background"))
-      ->check(CLI::IsMember({"background", "now", "off"}));
+static void addCheck(const Command &command, WeightCheck &check) {
+  command.addChoice("--check", check, {"background", "now", "off"},
+                    "Compare the weights with their checksums while the model "
+                    "runs (background), before (now) or never (off)");
 }
 
-void qwen::run::addRun(CLI::App *app, RunFlags &flags) {
-  addNumber(app, "-t,--threads", flags.threads,
-            flags.anyThreads
-                ? "Threads, possibly more than cores; does not change the "
-                  "result"
-                : "Threads; default is the number of physical performance "
-                  "cores, maximum the number of physical cores",
-            1, ThreadPool::kMaxThreads);
-  addCheck(app, flags.check);
-  app->add_flag("--lock", flags.lock,
-                "Lock the weights in memory, so that they are never paged out");
+void qwen::run::addRun(const Command &command, RunFlags &flags) {
+  command.group(kMachineGroup);
+  command.addNumber(
+      "-t,--threads", flags.threads,
+      flags.anyThreads
+          ? "Threads, possibly more than cores; default is the number of "
+            "physical performance cores; does not change the result"
+          : "Threads; default is the number of physical performance "
+            "cores, maximum the number of physical cores",
+      1, ThreadPool::kMaxThreads);
+  addCheck(command, flags.check);
+  command.addFlag(
+      "--lock", flags.lock,
+      "Lock the weights in memory, so that they are never paged out");
 }
 
-void qwen::run::addPiece(CLI::App *app, int64_t &piece) {
-  addNumber(app, "--piece", piece,
-            "Maximum tokens in one call; does not change the result", 1, kMost);
+void qwen::run::addPiece(const Command &command, int64_t &piece) {
+  command.addNumber("--piece", piece,
+                    "Maximum tokens in one call; does not change the result; "
+                    "default is --max-tokens of the compile",
+                    1, kMost);
 }
 
-void qwen::run::addSnapshots(CLI::App *app, SnapshotFlags &snapshots) {
-  addNumber(app, "--snapshot-every", snapshots.every,
-            "Tokens from one snapshot of a sequence's fixed state to the next "
-            "(models with linear attention)",
-            1, kMost)
-      ->default_str(std::to_string(snapshots.every));
-  addNumber(app, "--snapshot-bytes", snapshots.bytes,
-            "Maximum memory of snapshots in bytes; 0: take none", 0,
-            std::numeric_limits<int64_t>::max())
-      ->default_str(std::to_string(snapshots.bytes));
+void qwen::run::addSnapshots(const Command &command, SnapshotFlags &snapshots) {
+  command.group(kMachineGroup);
+  command.addNumber(
+      "--snapshot-every", snapshots.every,
+      "Tokens from one snapshot of a sequence's fixed state to the next "
+      "(models with linear attention)",
+      1, kMost);
+  command.addNumber("--snapshot-bytes", snapshots.bytes,
+                    "Maximum memory of snapshots in bytes; 0 takes none", 0,
+                    std::numeric_limits<int64_t>::max());
 }
 
 /// The flag of a parameter of requests.
@@ -102,11 +105,17 @@ static std::string dashed(std::string name) {
 /// Adds an option for a field of SamplerOptions. The sampler checks the ranges
 /// of floating-point numbers.
 template <typename T>
-static void addSamplingOption(CLI::App *app, const std::string &name,
-                              std::optional<T> &to, T usual, const char *help) {
-  addNumber(app, dashed(name), to, help,
-            std::is_integral_v<T> ? std::min<T>(0, usual)
-                                  : std::numeric_limits<T>::lowest());
+static void addSamplingOption(const Command &command, const std::string &name,
+                              std::optional<T> &to, T usual,
+                              const std::string &help) {
+  const bool isModels = std::ranges::any_of(
+      kSamplingFacts, [&](const auto &fact) { return name == fact.key; });
+  const Option option = command.addNumber(
+      dashed(name), to, help + (isModels ? "; default is the model's" : ""),
+      std::is_integral_v<T> ? std::min<T>(0, usual)
+                            : std::numeric_limits<T>::lowest());
+  if (!isModels)
+    option.defaultText(numberText(usual));
 }
 
 /// "ID=NUMBER".
@@ -114,13 +123,13 @@ static TokenBias parseBias(const std::string &option, const std::string &text) {
   constexpr float kFloats = std::numeric_limits<float>::max();
   const size_t equals = text.find('=');
   if (equals == std::string::npos)
-    throw CLI::ValidationError(option, quote(text) + " is not ID=NUMBER");
+    throw InvalidValue(option, quote(text) + " is not ID=NUMBER");
   return {
       parseNumber<int32_t>(option, text.substr(0, equals), 0, kMost),
       parseNumber<float>(option, text.substr(equals + 1), -kFloats, kFloats)};
 }
 
-static void addPreset(CLI::App *app, std::string &name) {
+static void addPreset(const Command &command, std::string &name) {
   std::string help;
   std::vector<std::string> names;
   for (const SamplerPreset &preset : samplerPresets()) {
@@ -128,92 +137,94 @@ static void addPreset(CLI::App *app, std::string &name) {
     help += (help.empty() ? "Settings that go together (" : "; ") +
             names.back() + ": " + std::string(preset.help);
   }
-  app->add_option("--preset", name,
-                  help + "); other options replace single ones")
-      ->check(CLI::IsMember(names));
+  command
+      .addText("--preset", name,
+               help + "); other options replace single ones; default "
+                      "is none")
+      .choices(names);
 }
 
-static void addSamplers(CLI::App *app,
+static void addSamplers(const Command &command,
                         std::optional<std::vector<SamplerKind>> &to) {
   std::string names;
   for (std::string_view name : samplerNames())
     names += (names.empty() ? "" : ",") + std::string(name);
-  app->add_option_function<std::vector<std::string>>(
-         "--samplers",
-         [&to](const std::vector<std::string> &given) {
-           try {
-             to = parseSamplers(given);
-           } catch (const Error &error) {
-             throw CLI::ValidationError("--samplers", error.what());
-           }
-         },
-         "Samplers in their order; others are off; default is " + names)
-      ->delimiter(',')
-      ->type_name("NAME,...")
-      ->allow_extra_args(false);
+  command
+      .addTexts(
+          "--samplers",
+          [&to](const std::vector<std::string> &given) {
+            try {
+              to = parseSamplers(given);
+            } catch (const Error &error) {
+              throw InvalidValue("--samplers", error.what());
+            }
+          },
+          "Samplers in their order; others are off; default is " + names)
+      .list(',')
+      .type("NAME,...");
 }
 
-void qwen::run::addSampling(CLI::App *app, SamplingFlags &flags) {
-  addPreset(app, flags.preset);
+void qwen::run::addSampling(const Command &command, SamplingFlags &flags) {
+  command.group("Sampling");
+  addPreset(command, flags.preset);
 #define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
                       Help)                                                    \
-  addSamplingOption<Type>(app, #Name, flags.Field, Default, Help);
+  addSamplingOption<Type>(command, #Name, flags.Field, Default, Help);
 #include "qwen/ABI/SamplerOptions.def"
-  app->add_option_function<std::vector<std::string>>(
-         "--logit-bias",
-         [&flags](const std::vector<std::string> &texts) {
-           for (const std::string &text : texts)
-             flags.logitBias.push_back(parseBias("--logit-bias", text));
-         },
-         "Numbers that are added to the logits of tokens")
-      ->delimiter(',')
-      ->type_name("ID=FLOAT,...")
-      ->allow_extra_args(false);
-  app->add_option("--bad-words", flags.texts.badWords,
-                  "A text that the answer must not contain; may come again")
-      ->type_name("TEXT")
-      ->allow_extra_args(false);
-  app->add_option_function<std::vector<std::string>>(
-         "--dry-sequence-breakers",
-         [&flags](const std::vector<std::string> &texts) {
-           // One empty text stands for none.
-           flags.texts.dryBreakers = texts;
-           std::erase(*flags.texts.dryBreakers, "");
-         },
-         "A text that DRY does not look past; may come again; default is "
-         "newline, colon, quotation mark and asterisk, and \"\" is none")
-      ->type_name("TEXT")
-      ->allow_extra_args(false);
-  addSamplers(app, flags.samplers);
-  addNumber(app, "--seed", flags.seed,
-            "Seed of the random numbers; default is 0", 0);
+  command
+      .addTexts(
+          "--logit-bias",
+          [&flags](const std::vector<std::string> &texts) {
+            for (const std::string &text : texts)
+              flags.logitBias.push_back(parseBias("--logit-bias", text));
+          },
+          "Numbers that are added to the logits of tokens; default is none")
+      .list(',')
+      .type("ID=FLOAT,...");
+  command
+      .addTexts("--bad-words", flags.texts.badWords,
+                "A text that the answer must not contain; may come again; "
+                "default is none")
+      .type("TEXT")
+      .repeatable();
+  command
+      .addTexts(
+          "--dry-sequence-breakers",
+          [&flags](const std::vector<std::string> &texts) {
+            // One empty text stands for none.
+            flags.texts.dryBreakers = texts;
+            std::erase(*flags.texts.dryBreakers, "");
+          },
+          "A text that DRY does not look past; may come again; default is "
+          "newline, colon, quotation mark and asterisk, and \"\" is none")
+      .type("TEXT")
+      .repeatable();
+  addSamplers(command, flags.samplers);
+  command.addNumber("--seed", flags.seed, "Seed of the random numbers", 0)
+      .defaultText(numberText(SamplerOptions().seed));
 }
 
-void qwen::run::addBeams(CLI::App *app, BeamFlags &flags) {
-  CLI::Option *search = nullptr;
-  const auto needSearch = [&](CLI::Option *option) {
-    search ? option->needs(search) : search = option;
+void qwen::run::addBeams(const Command &command, BeamFlags &flags) {
+  command.group("Beam search");
+  std::optional<Option> search;
+  const auto needSearch = [&](Option option) {
+    search ? option.needs(*search) : search.emplace(option);
   };
 #define QWEN_BEAM_OPTION(Type, Field, Name, Default, Least, Most, Help)        \
-  needSearch(addNumber(app, dashed(#Name), flags.options.Field, Help,          \
-                       static_cast<Type>(Least), static_cast<Type>(Most)));
+  needSearch(command.addNumber(dashed(#Name), flags.options.Field, Help,       \
+                               static_cast<Type>(Least),                       \
+                               static_cast<Type>(Most)));
 #include "qwen/ABI/BeamOptions.def"
-  needSearch(
-      app->add_option_function<std::string>(
-             "--early-stopping",
-             [&flags](const std::string &word) {
-               flags.options.earlyStopping = static_cast<EarlyStopping>(
-                   std::ranges::find(kEarlyStoppingWords, word) -
-                   kEarlyStoppingWords.begin());
-             },
-             "When a beam search with as many answers as beams ends: at once "
-             "(true), when no beam would be better now (false), or when none "
-             "can become better (never); default is false")
-          ->check(CLI::IsMember(std::vector<std::string>(
-              kEarlyStoppingWords.begin(), kEarlyStoppingWords.end()))));
-  needSearch(addNumber(app, "--num-return-sequences", flags.answers,
-                       "Number of answers of a beam search, best first", 1,
-                       kMost));
+  needSearch(command.addChoice(
+      "--early-stopping", flags.options.earlyStopping,
+      {kEarlyStoppingWords.begin(), kEarlyStoppingWords.end()},
+      "When a beam search with as many answers as beams ends: at once (true), "
+      "when no beam would be better now (false), or when none can become "
+      "better "
+      "(never)"));
+  needSearch(command.addNumber("--num-return-sequences", flags.answers,
+                               "Number of answers of a beam search, best first",
+                               1, kMost));
 }
 
 SamplerOptions SamplingFlags::apply(const GenerationConfig &generation) const {

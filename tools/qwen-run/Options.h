@@ -15,6 +15,8 @@
 #include "engine/Sampler.h"
 #include "model/Model.h"
 
+#include "qwen/Support/OutputTarget.h"
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -66,13 +68,16 @@ class ModelFile {
 public:
   /// The path of the compiled file. The first call may compile the model.
   /// Throws Error; with --dry-run, it prints what it would do and throws
-  /// CLI::Success.
+  /// CommandDone.
   const std::string &path() const;
+  /// Notes MODEL as an input, for a command that makes its output before it
+  /// opens the model.
+  void noteInput() const { qwen::noteInput(given); }
   /// Takes the options of the compile of another model of the command.
   void shareFlags(const ModelFile &other) { flags = other.flags; }
 
 private:
-  friend void addFile(CLI::App *app, ModelFile &file, const char *name,
+  friend void addFile(const Command &command, ModelFile &file, const char *name,
                       const char *part);
   std::string given;
   std::shared_ptr<CompileFlags> flags = std::make_shared<CompileFlags>();
@@ -101,25 +106,25 @@ struct RunFlags {
 
 /// Adds a model, an argument of a command whose part there is `part`, and the
 /// options of its compile that have no other meaning for the command.
-void addFile(CLI::App *app, ModelFile &file, const char *name = "MODEL",
-             const char *part = "The model");
+void addFile(const Command &command, ModelFile &file,
+             const char *name = "MODEL", const char *part = "The model");
 
 /// Adds the options of RunFlags but the file.
-void addRun(CLI::App *app, RunFlags &flags);
+void addRun(const Command &command, RunFlags &flags);
 
 /// Adds --piece, the maximum number of tokens in a call.
-void addPiece(CLI::App *app, int64_t &piece);
+void addPiece(const Command &command, int64_t &piece);
 
 /// Adds the options of snapshots.
-void addSnapshots(CLI::App *app, SnapshotFlags &snapshots);
+void addSnapshots(const Command &command, SnapshotFlags &snapshots);
 
 /// Adds --preset, an option for each row of SamplerOptions.def, those of lists
 /// and --seed.
-void addSampling(CLI::App *app, SamplingFlags &flags);
+void addSampling(const Command &command, SamplingFlags &flags);
 
 /// Adds an option for each row of BeamOptions.def, --early-stopping and
 /// --num-return-sequences. Those beside --num-beams need it.
-void addBeams(CLI::App *app, BeamFlags &flags);
+void addBeams(const Command &command, BeamFlags &flags);
 
 /// The text of a file with a chat template; empty if `file` is. Throws Error if
 /// it cannot be rendered.

@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <fstream>
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace qwen;
@@ -25,6 +24,14 @@ void qwen::run::writeOut(std::string_view text) {
   if (const int error = writeAll(STDOUT_FILENO, text.data(), text.size()))
     throw Error(std::string("cannot write to standard output: ") +
                 strerror(error));
+}
+
+void qwen::run::writeObject(std::initializer_list<JsonMember> members) {
+  nlohmann::ordered_json object;
+  for (const auto &[name, value] : members)
+    std::visit([&, key = name](const auto &each) { object[key] = each; },
+               value);
+  writeOut(object.dump() + "\n");
 }
 
 void qwen::run::writeError(std::string_view text) {
@@ -75,11 +82,20 @@ static std::string readAll(int fd, const std::string &name, uint64_t most,
 }
 
 std::string qwen::run::readInput(uint64_t most, const std::string &why) {
+  noteInput("/dev/stdin");
   return readAll(STDIN_FILENO, "standard input", most, why);
 }
 
 std::string qwen::run::readFile(const std::string &path, uint64_t most,
                                 const std::string &why) try {
+  noteInput(path);
+  return readDocument(path, most, why);
+} catch (...) {
+  throwInputError();
+}
+
+std::string qwen::run::readDocument(const std::string &path, uint64_t most,
+                                    const std::string &why) try {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     throw Error("cannot read " + path + ": " + strerror(errno));
@@ -99,28 +115,23 @@ std::string qwen::run::readFile(const std::string &path, uint64_t most,
 // OutputFile
 //===----------------------------------------------------------------------===//
 
-OutputFile::OutputFile(const std::string &filePath) : path(filePath) {
-  struct stat status;
-  if (stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode)) {
+OutputFile::OutputFile(const std::string &path)
+    : target(path), stream(target.openStream()) {
+  if (stream < 0)
     temporary.emplace(path);
-    return;
-  }
-  device = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (device < 0)
-    fail(errno);
 }
 
 OutputFile::~OutputFile() {
-  if (device >= 0)
-    close(device);
+  if (stream >= 0)
+    close(stream);
 }
 
 void OutputFile::fail(int error) const {
-  throw Error("cannot write '" + path + "': " + strerror(error));
+  throw Error("cannot write '" + target.path() + "': " + strerror(error));
 }
 
 void OutputFile::write(const void *data, size_t size) {
-  const int fd = temporary ? temporary->descriptor() : device;
+  const int fd = temporary ? temporary->descriptor() : stream;
   if (const int error = writeAll(fd, data, size))
     fail(error);
 }
@@ -128,7 +139,7 @@ void OutputFile::write(const void *data, size_t size) {
 void OutputFile::commit() {
   if (temporary)
     temporary->commit();
-  else if (close(std::exchange(device, -1)) != 0)
+  else if (close(std::exchange(stream, -1)) != 0)
     fail(errno);
 }
 

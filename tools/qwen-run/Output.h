@@ -11,9 +11,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace qwen::run {
@@ -24,6 +27,15 @@ void writeOut(std::string_view text);
 /// The same for the text of a model, which is not to be trusted: on a terminal,
 /// control characters become escapes (screenText).
 void writeAnswer(std::string_view text);
+/// The name and value of a member of a JSON object.
+using JsonMember =
+    std::pair<const char *,
+              std::variant<int64_t, double, std::string, std::vector<int32_t>,
+                           std::vector<float>>>;
+
+/// Writes a JSON object as a line to standard output, for sources that need no
+/// more of JSON: its header takes a second to compile. Throws Error.
+void writeObject(std::initializer_list<JsonMember> members);
 
 /// Writes to standard error; failures are ignored.
 void writeError(std::string_view text);
@@ -53,9 +65,13 @@ std::string readInput(uint64_t most, const std::string &why);
 std::string readFile(const std::string &path, uint64_t most,
                      const std::string &why);
 
-/// A file that gets its final name when it is complete (TemporaryFile). If
-/// `path` exists and is not a regular file (a pipe, a device), it is written
-/// directly. All members throw Error.
+/// Like readFile, for a document of the user, which this process may write
+/// again (/load and /save): it is no input that no output may replace.
+std::string readDocument(const std::string &path, uint64_t most,
+                         const std::string &why);
+
+/// A file that gets its final name when it is complete (TemporaryFile), or a
+/// pipe or a device, which is written directly. All members throw Error.
 class OutputFile {
 public:
   explicit OutputFile(const std::string &path);
@@ -70,9 +86,9 @@ public:
 private:
   [[noreturn]] void fail(int error) const;
 
-  std::string path;
+  OutputTarget target;
   std::optional<TemporaryFile> temporary;
-  int device = -1;
+  int stream;
 };
 
 /// The header of NumPy's format 1.0 for f32 [rows, columns], C order.

@@ -20,46 +20,68 @@ using namespace qwen::run;
 PartialFile::PartialFile(
     const std::string &finalPath, size_t most,
     const std::function<void(const std::string &text)> &read)
-    : path(finalPath), partial(finalPath + ".partial") {
+    : target(finalPath), partial(finalPath + ".partial"),
+      fd(target.openStream()), isStream(fd >= 0) {
+  if (isStream)
+    return;
   try {
     open();
     readLines(most, read);
   } catch (...) {
-    if (fd >= 0)
-      close(fd);
+    closeFile();
     throw;
   }
 }
 
-PartialFile::~PartialFile() {
-  if (fd >= 0)
-    close(fd);
+PartialFile::~PartialFile() { closeFile(); }
+
+void PartialFile::closeFile() {
+  if (fd < 0)
+    return;
+  struct stat status;
+  if (!isStream && fstat(fd, &status) == 0 && status.st_size == 0)
+    unlink(name().c_str());
+  close(fd);
 }
 
 void PartialFile::fail() const {
-  throw Error("cannot write " + part::file(partial) + ": " +
+  throw Error("cannot write " +
+              part::file(isStream ? target.path() : partial.path()) + ": " +
               part::found(std::strerror(errno)));
 }
 
-void PartialFile::open() {
-  fd = ::open(partial.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd < 0)
+int PartialFile::openLocked() const {
+  const int file =
+      ::open(name().c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (file < 0)
     fail();
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK)
-      fail();
-    throw Error("another run writes " + part::file(partial));
+  if (flock(file, LOCK_EX | LOCK_NB) == 0)
+    return file;
+  const int error = errno;
+  close(file);
+  errno = error;
+  if (error != EWOULDBLOCK)
+    fail();
+  throw Error("another run writes " + part::file(name()));
+}
+
+void PartialFile::open() {
+  fd = openLocked();
+  // The run that had the lock may have removed the file, or given it its final
+  // name.
+  while (!hasName(fd, name())) {
+    close(std::exchange(fd, -1));
+    fd = openLocked();
   }
-  // Behind the lock, because the run that had it may have given this file its
-  // final name.
   struct stat status;
-  if (lstat(path.c_str(), &status) == 0)
-    throw Error(part::file(path) + " exists; remove it, or name another file");
+  if (lstat(target.path().c_str(), &status) == 0)
+    throw Error(part::file(target.path()) +
+                " exists; remove it, or name another file");
 }
 
 void PartialFile::readLines(
     size_t most, const std::function<void(const std::string &text)> &read) {
-  FileLines reader(partial, most);
+  FileLines reader(name(), most);
   while (const std::optional<FileLine> line = reader.next()) {
     if (!line->isWhole) {
       if (ftruncate(fd, static_cast<off_t>(line->begin)) != 0)
@@ -71,9 +93,8 @@ void PartialFile::readLines(
         throw Error("it has more than " + std::to_string(most) + " bytes");
       read(line->text);
     } catch (const Error &error) {
-      throw Error(part::file(partial) + " line " +
-                  std::to_string(line->number) + ": " + error.what() +
-                  "; remove the file to begin again");
+      throw Error(part::file(name()) + " line " + std::to_string(line->number) +
+                  ": " + error.what() + "; remove the file to begin again");
     }
   }
 }
@@ -86,7 +107,8 @@ void PartialFile::append(std::string_view lines) {
 }
 
 void PartialFile::commit() {
-  if (fsync(fd) != 0 || std::rename(partial.c_str(), path.c_str()) != 0)
+  if (!isStream && (fsync(fd) != 0 ||
+                    std::rename(name().c_str(), target.path().c_str()) != 0))
     fail();
   if (close(std::exchange(fd, -1)) != 0)
     fail();

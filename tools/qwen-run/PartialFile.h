@@ -4,6 +4,7 @@
 #define QWEN_RUN_PARTIALFILE_H
 
 #include "qwen/Support/FileLines.h"
+#include "qwen/Support/OutputTarget.h"
 
 #include <functional>
 #include <string>
@@ -12,7 +13,8 @@
 namespace qwen::run {
 
 /// A file of lines, PATH. Until it is complete, its name is PATH.partial, and
-/// the run that follows a killed one goes on with it. All members throw Error.
+/// the run that follows a killed one goes on with it. A pipe or a device gets
+/// the lines directly. All members throw Error.
 class PartialFile {
 public:
   /// Opens or makes PATH.partial for this process alone, and passes each of its
@@ -26,7 +28,7 @@ public:
   PartialFile &operator=(const PartialFile &) = delete;
 
   /// PATH.partial.
-  const std::string &name() const { return partial; }
+  const std::string &name() const { return partial.path(); }
   /// Adds lines with their ends, by one write.
   void append(std::string_view lines);
   /// Gives the file its final name.
@@ -34,13 +36,19 @@ public:
 
 private:
   void open();
+  /// The descriptor of the partial file, which this process has locked.
+  int openLocked() const;
+  /// Closes the file. Removes one without lines.
+  void closeFile();
   void readLines(size_t most,
                  const std::function<void(const std::string &text)> &read);
   /// Throws the Error of errno.
   [[noreturn]] void fail() const;
 
-  const std::string path, partial;
-  int fd = -1;
+  const OutputTarget target, partial;
+  int fd;
+  /// Whether the lines go to a pipe or a device.
+  const bool isStream;
 };
 
 } // namespace qwen::run

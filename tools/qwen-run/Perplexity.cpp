@@ -8,8 +8,6 @@
 
 #include "qwen/Support/Error.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cmath>
 
@@ -94,12 +92,10 @@ static void perplexity(const PerplexityCommand &command) {
   finishCheck(opened);
   const double value = std::exp(sum / static_cast<double>(scored));
   if (command.json) {
-    writeOut(nlohmann::json({{"perplexity", value},
-                             {"tokens_scored", scored},
-                             {"window", window},
-                             {"stride", stride}})
-                 .dump() +
-             "\n");
+    writeObject({{"perplexity", value},
+                 {"stride", stride},
+                 {"tokens_scored", scored},
+                 {"window", window}});
     return;
   }
   char line[128];
@@ -108,24 +104,25 @@ static void perplexity(const PerplexityCommand &command) {
   writeOut(line);
 }
 
-void qwen::run::addPerplexity(CLI::App &app) {
+void qwen::run::addPerplexity(const Command &program) {
   const auto command = std::make_shared<PerplexityCommand>();
-  CLI::App *sub =
-      app.add_subcommand("perplexity", "Compute the perplexity of a text");
-  sub->footer(
+  const Command sub =
+      program.addCommand("perplexity", "Compute the perplexity of a text");
+  sub.footer(
       "Perplexity is exp(mean(-log p)) over the scored tokens. Windows slide\n"
       "over the text. A window scores the tokens that no earlier window has\n"
       "seen, except its own first token, which has no context there. If the\n"
       "stride is less than the window, every token but the first is scored.");
   addFile(sub, command->file);
-  sub->add_option("TEXT", command->text, "Text file")->required();
-  addNumber(sub, "--window", command->window,
-            "Tokens in a window; default is the model's context", 2, kMost);
-  addNumber(sub, "--stride", command->stride,
-            "Tokens between the starts of two windows; default is the window, "
-            "at most 512",
-            1, kMost);
+  sub.addText("TEXT", command->text, "Text file").required();
+  sub.addNumber("--window", command->window,
+                "Tokens in a window; default is the model's context", 2, kMost);
+  sub.addNumber(
+      "--stride", command->stride,
+      "Tokens between the starts of two windows; default is the window, "
+      "at most 512",
+      1, kMost);
+  sub.addFlag("--json", command->json, "Print JSON");
   addRun(sub, *command);
-  sub->add_flag("--json", command->json, "Print JSON");
-  sub->callback([command] { perplexity(*command); });
+  sub.onRun([command] { perplexity(*command); });
 }

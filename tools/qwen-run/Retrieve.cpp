@@ -9,8 +9,6 @@
 
 #include "qwen/Support/Error.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <utility>
 
@@ -157,10 +155,8 @@ static void embed(const EmbedCommand &command) {
                  file->write(embedding.data(),
                              embedding.size() * sizeof(float));
                else
-                 writeOut(nlohmann::ordered_json(
-                              {{"index", index}, {"embedding", embedding}})
-                              .dump() +
-                          "\n");
+                 writeObject({{"index", static_cast<int64_t>(index)},
+                              {"embedding", embedding}});
              });
   if (file)
     file->commit();
@@ -176,54 +172,52 @@ static void rerank(const RerankCommand &command) {
     input.ids = reranker.prompt(command.instruction, command.query, input.text);
   runPrompts(command, model, inputs, RowKind::Logits,
              [&](size_t index, std::span<const float> row) {
-               writeOut(nlohmann::ordered_json(
-                            {{"index", index},
-                             {"relevance_score", reranker.score(row)}})
-                            .dump() +
-                        "\n");
+               writeObject({{"index", static_cast<int64_t>(index)},
+                            {"relevance_score", reranker.score(row)}});
              });
 }
 
-void qwen::run::addEmbed(CLI::App &app) {
+void qwen::run::addEmbed(const Command &program) {
   const auto command = std::make_shared<EmbedCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "embed", "Turn texts into vectors of length 1, one text per line");
   addFile(sub, command->file);
-  CLI::Option *texts = sub->add_option(
-      "TEXT", command->files,
-      "Files with a text in each line; default is standard input");
-  CLI::Option *instruction = sub->add_option(
+  const Option texts =
+      sub.addTexts("TEXT", command->files,
+                   "Files with a text in each line; default is standard input");
+  const Option instruction = sub.addText(
       "--instruction", command->instruction,
       "What the texts are queries for: each becomes \"Instruct: "
-      "INSTRUCTION\", a newline and \"Query:TEXT\"");
-  sub->add_option("--ids", command->ids,
-                  "Token ids (1,2,3) in place of texts; repeat the option for "
-                  "each prompt")
-      ->allow_extra_args(false)
-      ->excludes(texts)
-      ->excludes(instruction);
-  addNumber(sub, "--dim", command->dimensions,
-            "Number of first values of a vector that are kept", 1, kMost);
-  sub->add_option("-o,--output", command->output,
-                  "File for the vectors, f32 [N, D], for NumPy (.npy); default "
-                  "is a JSON object per line on standard output")
-      ->type_name(kFileType);
+      "INSTRUCTION\", a newline and \"Query:TEXT\"; default is none");
+  sub.addTexts("--ids", command->ids,
+               "Token ids (1,2,3) in place of texts; repeat the option for "
+               "each prompt; default is none")
+      .repeatable()
+      .excludes(texts)
+      .excludes(instruction);
+  sub.addNumber(
+      "--dim", command->dimensions,
+      "Number of first values of a vector that are kept; default is all", 1,
+      kMost);
+  sub.addText("-o,--output", command->output,
+              "File for the vectors, f32 [N, D], for NumPy (.npy); default "
+              "is a JSON object per line on standard output")
+      .type(kFileType);
   addRun(sub, *command);
-  sub->callback([command] { embed(*command); });
+  sub.onRun([command] { embed(*command); });
 }
 
-void qwen::run::addRerank(CLI::App &app) {
+void qwen::run::addRerank(const Command &program) {
   const auto command = std::make_shared<RerankCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "rerank", "Score documents, one per line, by how well they answer a "
                 "query: from 0 to 1");
   addFile(sub, command->file);
-  sub->add_option("DOCUMENTS", command->files,
-                  "Files with a document in each line; default is standard "
-                  "input");
-  sub->add_option("-q,--query", command->query, "The query")->required();
-  sub->add_option("--instruction", command->instruction, "What to look for")
-      ->default_str(command->instruction);
+  sub.addTexts("DOCUMENTS", command->files,
+               "Files with a document in each line; default is standard "
+               "input");
+  sub.addText("-q,--query", command->query, "The query").required();
+  sub.addText("--instruction", command->instruction, "What to look for");
   addRun(sub, *command);
-  sub->callback([command] { rerank(*command); });
+  sub.onRun([command] { rerank(*command); });
 }

@@ -49,6 +49,8 @@ static void serve(const ServiceFlags &command) {
     log.write("qwen-run: " + printable(service.model()) + " answers on " +
               http.address());
   });
+  // Damage that requests have met is the error of this program, too.
+  model.engine().finishCheck([] { return true; });
 }
 
 /// "--kv-pages" as QWEN_RUN_KV_PAGES.
@@ -59,70 +61,84 @@ static std::string variableOf(const std::string &name) {
   return variable;
 }
 
+/// `text` without spaces at its ends.
+static std::string trimmed(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\r\n\v\f";
+  const size_t begin = text.find_first_not_of(kSpaces);
+  if (begin == text.npos)
+    return "";
+  return std::string(
+      text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin));
+}
+
 /// Reads lines "option = value" and "# comment", for options that have no value
 /// yet. Throws Error for a line that is none of these.
-static void readConfig(CLI::App &app, const std::string &file) {
+static void readConfig(const Command &command, const std::string &file) {
   constexpr uint64_t kMostBytes = 65536;
   std::istringstream lines(
       readFile(file, kMostBytes, "a file of options is short"));
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
-    line = CLI::detail::trim_copy(line);
+    line = trimmed(line);
     if (line.empty() || line.starts_with('#'))
       continue;
     const size_t equals = line.find('=');
-    const std::string name = CLI::detail::trim_copy(line.substr(0, equals));
-    CLI::Option *const option = app.get_option_no_throw("--" + name);
-    if (equals == std::string::npos || !option || option->get_envname().empty())
+    const std::string name = trimmed(line.substr(0, equals));
+    const std::optional<Option> option = command.findOption("--" + name);
+    if (equals == std::string::npos || !option ||
+        option->info().variable.empty())
       throw Error(
           file + " line " + std::to_string(number) + ": " + quote(line) +
-          " is not \"option = value\" with an option of " + app.get_name());
-    const std::string value = CLI::detail::trim_copy(line.substr(equals + 1));
-    if (option->count() == 0 && !value.empty())
-      option->add_result(value);
+          " is not \"option = value\" with an option of " + command.name());
+    const std::string value = trimmed(line.substr(equals + 1));
+    if (!option->isGiven() && !value.empty())
+      option->give(value);
   }
 }
 
-/// Adds --config before the other options: CLI11 runs callbacks in this order,
-/// after it has read the environment.
-static void addConfig(CLI::App *app) {
-  app->add_option_function<std::vector<std::string>>(
-         "--config",
-         [app](const std::vector<std::string> &files) {
-           for (const std::string &file : files)
-             readConfig(*app, file);
-         },
-         "File with lines \"option = value\"")
-      ->type_name(kFileType)
-      ->allow_extra_args(false);
-  app->footer("An option has the value of the command line, else that of its "
-              "variable (Env),\nelse that of the file of --config.");
+/// Adds --config before the other options: their values are set in this order,
+/// after the environment is read.
+static void addConfig(const Command &command) {
+  command
+      .addTexts(
+          "--config",
+          [command](const std::vector<std::string> &files) {
+            for (const std::string &file : files)
+              readConfig(command, file);
+          },
+          "File with lines \"option = value\"; default is none")
+      .type(kFileType)
+      .repeatable();
+  command.footer(
+      "An option has the value of the command line, else that of its "
+      "variable (Env),\nelse that of the file of --config.");
 }
 
 /// Gives each option but --config a variable of the environment.
-static void addVariables(CLI::App *app) {
-  for (CLI::Option *option : app->get_options())
-    if (option->nonpositional() && option != app->get_help_ptr() &&
-        option->get_single_name() != "config")
-      option->envname(variableOf(option->get_single_name()));
+static void addVariables(const Command &command) {
+  for (const Option &option : command.options())
+    if (const std::string name = option.name();
+        name.starts_with("--") && name != "--help" && name != "--config")
+      option.variable(variableOf(name.substr(2)));
 }
 
-void qwen::run::addServe(CLI::App &app) {
+void qwen::run::addServe(const Command &program) {
   const auto command = std::make_shared<ServiceFlags>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "serve", "Answer HTTP requests as OpenAI's API does, until SIGTERM");
   addFile(sub, command->file);
   addConfig(sub);
+#define QWEN_SERVER_GROUP(Heading) sub.group(Heading);
 #define QWEN_SERVER_OPTION(Type, Field, Name, Default, Unit, Least, Most,      \
                            Help)                                               \
   addServerOption(sub, "--" Name, command->server.Field, Unit, Least, Most,    \
                   Help);
 #include "server/ServerOptions.def"
-  CLI::Option *certificate = sub->get_option("--tls-cert");
-  certificate->needs(sub->get_option("--tls-key")->needs(certificate));
+  const Option certificate = sub.option("--tls-cert");
+  certificate.needs(sub.option("--tls-key").needs(certificate));
   addSnapshots(sub, command->snapshots);
   addRun(sub, *command);
   addVariables(sub);
-  sub->callback([command] { serve(*command); });
+  sub.onRun([command] { serve(*command); });
 }

@@ -26,26 +26,22 @@ struct ServiceFlags : RunFlags {
 
 /// Adds an option of ServerOptions.def.
 template <typename T>
-void addServerOption(CLI::App *app, const std::string &name, T &to,
+void addServerOption(const Command &command, const std::string &name, T &to,
                      const char *unit, [[maybe_unused]] double least,
                      [[maybe_unused]] double most, const std::string &help) {
   if constexpr (std::is_same_v<T, bool>) {
-    app->add_flag(name, to, help);
+    command.addFlag(name, to, help);
   } else if constexpr (std::is_arithmetic_v<T>) {
-    const std::string range =
-        "; " + CLI::detail::to_string(static_cast<T>(least)) + " to " +
-        CLI::detail::to_string(static_cast<T>(most));
-    CLI::Option *option = addNumber(app, name, to, help + range,
-                                    static_cast<T>(least), static_cast<T>(most))
-                              ->type_name(unit);
-    if (to >= least)
-      option->default_str(CLI::detail::to_string(to));
+    const std::string range = "; " + numberText(static_cast<T>(least)) +
+                              " to " + numberText(static_cast<T>(most));
+    command
+        .addNumber(name, to, help + range, static_cast<T>(least),
+                   static_cast<T>(most))
+        .type(unit);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    command.addText(name, to, help).type(unit);
   } else {
-    CLI::Option *option = app->add_option(name, to, help)->type_name(unit);
-    if constexpr (std::is_same_v<T, std::string>)
-      option->default_str(to);
-    else
-      option->delimiter(',')->allow_extra_args(false);
+    command.addTexts(name, to, help).type(unit).list(',');
   }
 }
 

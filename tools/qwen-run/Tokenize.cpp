@@ -4,8 +4,6 @@
 #include "Options.h"
 #include "Output.h"
 
-#include <nlohmann/json.hpp>
-
 using namespace qwen;
 using namespace qwen::run;
 
@@ -18,12 +16,12 @@ struct TokenizeCommand {
 };
 } // namespace
 
-/// {"text": ...}, with U+FFFD for bytes that are not UTF-8.
-static std::string textObject(const std::string &bytes) {
+/// `bytes` with U+FFFD for those that are not UTF-8.
+static std::string validText(const std::string &bytes) {
   Utf8Stream characters;
   std::string text = characters.push(bytes);
   text += characters.finish();
-  return nlohmann::json({{"text", text}}).dump() + "\n";
+  return text;
 }
 
 static void tokenize(const TokenizeCommand &command) {
@@ -35,12 +33,15 @@ static void tokenize(const TokenizeCommand &command) {
   if (command.decode) {
     const std::vector<int32_t> ids = parseIds(text, "the input");
     const std::string bytes = tokenizer.decode(ids);
-    writeAnswer(command.json ? textObject(bytes) : bytes);
+    if (command.json)
+      writeObject({{"text", validText(bytes)}});
+    else
+      writeAnswer(bytes);
     return;
   }
   const std::vector<int32_t> ids = tokenizer.encode(text);
   if (command.json) {
-    writeOut(nlohmann::json({{"ids", ids}}).dump() + "\n");
+    writeObject({{"ids", ids}});
     return;
   }
   std::string line;
@@ -49,16 +50,16 @@ static void tokenize(const TokenizeCommand &command) {
   writeOut(line + "\n");
 }
 
-void qwen::run::addTokenize(CLI::App &app) {
+void qwen::run::addTokenize(const Command &program) {
   const auto command = std::make_shared<TokenizeCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "tokenize", "Convert text to token ids, or ids to text");
   addFile(sub, command->file);
-  sub->add_option("-p,--prompt", command->text,
-                  "Text (ids with --decode); default is standard input");
-  sub->add_flag("--json", command->json,
-                "Print {\"ids\": [...]}, or with --decode {\"text\": ...}; "
-                "U+FFFD replaces bytes that are not UTF-8");
-  sub->add_flag("--decode", command->decode, "Convert ids to text");
-  sub->callback([command] { tokenize(*command); });
+  sub.addText("-p,--prompt", command->text,
+              "Text (ids with --decode); default is standard input");
+  sub.addFlag("--json", command->json,
+              "Print {\"ids\": [...]}, or with --decode {\"text\": ...}; "
+              "U+FFFD replaces bytes that are not UTF-8");
+  sub.addFlag("--decode", command->decode, "Convert ids to text");
+  sub.onRun([command] { tokenize(*command); });
 }

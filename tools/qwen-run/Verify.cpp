@@ -175,11 +175,11 @@ static void verify(const VerifyCommand &command) {
   writeOut(line);
 }
 
-void qwen::run::addVerify(CLI::App &app) {
+void qwen::run::addVerify(const Command &program) {
   const auto command = std::make_shared<VerifyCommand>();
-  CLI::App *sub = app.add_subcommand(
+  const Command sub = program.addCommand(
       "verify", "Compare every kernel with the reference, bit for bit");
   addFile(sub, command->file);
-  sub->add_flag("--json", command->json, "Print JSON");
-  sub->callback([command] { verify(*command); });
+  sub.addFlag("--json", command->json, "Print JSON");
+  sub.onRun([command] { verify(*command); });
 }

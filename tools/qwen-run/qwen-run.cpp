@@ -5,6 +5,7 @@
 #include "ExitCodes.h"
 #include "Output.h"
 #include "artifact/File.h"
+#include "cache/CompiledModel.h"
 #include "cache/ModelSource.h"
 
 #include "qwen/Support/Error.h"
@@ -21,41 +22,36 @@ using namespace qwen::run;
 
 /// The arguments, with the command "chat" before a MODEL without a command.
 /// Throws UsageError if the first one is neither a command nor a model.
-static std::vector<const char *> withCommand(const CLI::App &app, int argc,
+static std::vector<const char *> withCommand(const Program &program, int argc,
                                              char **argv) {
   std::vector<const char *> arguments(argv, argv + argc);
-  const auto isFirst = [&](const CLI::App *command) {
-    return command->get_name() == argv[1];
+  const auto isFirst = [&](const Command &command) {
+    return command.name() == argv[1];
   };
   if (argc < 2 || argv[1][0] == '-' ||
-      std::ranges::any_of(app.get_subcommands({}), isFirst))
+      std::ranges::any_of(program.commands(), isFirst))
     return arguments;
   if (!isModel(argv[1]))
-    throw UsageError(app, quote(argv[1]) +
-                              " is neither a command nor a model: the commands "
-                              "are " +
-                              commandList(app) +
-                              "; a model is a "
-                              "compiled file, a checkpoint folder, a GGUF file "
-                              "or a name in Hugging Face's cache");
+    throw UsageError(program,
+                     quote(argv[1]) +
+                         " is neither a command nor a model: the commands "
+                         "are " +
+                         commandList(program) +
+                         "; a model is a "
+                         "compiled file, a checkpoint folder, a GGUF file "
+                         "or a name in Hugging Face's cache");
   arguments.insert(arguments.begin() + 1, "chat");
   return arguments;
 }
 
-/// Runs the command of the arguments, and returns the exit status.
-static int runCommand(int argc, char **argv) {
-  CLI::App app("Runs models that qwen-opt compiled.", "qwen-run");
-  app.require_subcommand(1);
-  app.set_version_flag("--version",
-                       std::string("qwen-run ") + projectVersion());
-  addCommands(app);
-  try {
-    const std::vector<const char *> arguments = withCommand(app, argc, argv);
-    parseCommandLine(app, static_cast<int>(arguments.size()), arguments.data());
-  } catch (const CLI::Success &request) {
-    return app.exit(request);
-  }
-  return 0;
+/// Runs the command of the arguments.
+static void runCommand(int argc, char **argv) {
+  const Program program("qwen-run", "Runs models that qwen-opt compiled.");
+  program.requireCommand();
+  program.addVersion(std::string("qwen-run ") + projectVersion());
+  addCommands(program);
+  const std::vector<const char *> arguments = withCommand(program, argc, argv);
+  program.parse(static_cast<int>(arguments.size()), arguments.data());
 }
 
 // The code outside of `try` throws only if there is no memory for an error.
@@ -68,10 +64,12 @@ int main(int argc, char **argv) {
     return exitCodeOf(error);
   };
   try {
-    return runCommand(argc, argv);
+    runCommand(argc, argv);
+    return 0;
   } catch (const std::bad_alloc &error) {
     return fail(error, "out of memory" + addressSpaceLimit());
   } catch (const std::exception &error) {
+    doubtCachedModels(error.what());
     return fail(error, error.what());
   }
 }

@@ -5,13 +5,14 @@ import {listModels, RequestError, type Model} from './api';
 import {Composer} from './composer';
 import {aboutDialog, confirmDialog, keyDialog} from './dialogs';
 import {h, iconButton} from './dom';
-import {exportText, importText, saveFile} from './exchange';
+import {dropUnknown, exportText, importText, saveFile} from './exchange';
 import {Generation} from './generation';
 import {loadSchema, type Schema} from './schema';
 import {settingsDialog} from './settingsview';
 import {listenForFiles, listenForKeys} from './shortcuts';
 import {Sidebar} from './sidebar';
 import {Store} from './store';
+import {newTalk, type Talk} from './talk';
 import {count, t} from './texts';
 import {Thread} from './thread';
 import {tokenDialog} from './tokenview';
@@ -26,14 +27,14 @@ export class App {
   private readonly store = new Store(() => this.tell(t.notSaved));
   /** The number of conversations that were opened: only the last one shows. */
   private opened = 0;
-  private conversation: Conversation = this.blank();
-  private tree = new Tree();
-  private generation: Generation | null = null;
+  /** What is shown. */
+  private talk: Talk = newTalk(this.blank(), new Tree());
+  /** Conversations with an answer that is written or tried again, by their ids. */
+  private readonly active = new Map<string, Talk>();
   private models: Model[] = [];
   private schema: Schema | null = null;
   /** Drawn anew when the server has told its settings. */
   private settings: HTMLDialogElement | null = null;
-  private retryTimer = 0;
 
   private readonly title = h('h1', {dir: 'auto'});
   private readonly model = h('select', {class: 'field model', 'aria-label': t.model, hidden: true});
@@ -54,22 +55,22 @@ export class App {
       show: (message, button) => this.showBranch(message, button),
       readAll: () => this.startAt(undefined),
       failure: (message) => ({
-        retry: () => void this.run(message),
+        retry: () => void this.run(this.talk, message),
         askKey: () =>
           keyDialog(() => {
             if (!this.schema) void this.connect();
-            void this.run(message);
+            void this.run(this.talk, message);
           }),
         startAt: (start) => {
           this.startAt(start);
           message.origin!.start = start;
-          void this.run(message);
+          void this.run(this.talk, message);
         },
       }),
     });
     this.composer = new Composer({
       send: (text, files) => this.send(text, files, this.conversation.leaf),
-      stop: () => this.generation?.stop(),
+      stop: () => this.talk.generation?.stop(),
       editLast: () => this.thread.editLast(),
     });
     this.sidebar = new Sidebar({
@@ -101,7 +102,7 @@ export class App {
     listenForKeys({
       leave: () => {
         if (this.frame.classList.contains('sidebar-open')) this.toggleSidebar(false);
-        else this.generation?.stop();
+        else this.talk.generation?.stop();
       },
       search: () => {
         this.frame.classList.remove('sidebar-closed');
@@ -114,10 +115,19 @@ export class App {
     listenForFiles(this.frame, (files) => void this.composer.add(files));
   }
 
+  private get conversation(): Conversation {
+    return this.talk.conversation;
+  }
+
+  private get tree(): Tree {
+    return this.talk.tree;
+  }
+
   async start(): Promise<void> {
     document.body.prepend(this.frame);
     this.toggleSidebar(false);
     this.show();
+    this.composer.restore();
     this.composer.field.focus();
     await this.store.open();
     if (!this.store.isKept) this.tell(t.notKept);
@@ -165,14 +175,10 @@ export class App {
   }
 
   private async open(id: string | null): Promise<void> {
-    this.generation?.stop();
-    clearTimeout(this.retryTimer);
     const ticket = ++this.opened;
-    const conversation = id ? await this.store.conversation(id) : undefined;
-    const messages = conversation ? await this.store.messagesOf(conversation.id) : [];
+    const talk = id ? (this.active.get(id) ?? (await this.load(id))) : undefined;
     if (ticket !== this.opened) return;
-    this.conversation = conversation ?? this.blank();
-    this.tree = new Tree(messages);
+    this.talk = talk ?? newTalk(this.blank(), new Tree());
     if (!this.models.some((each) => each.id === this.conversation.model)) this.conversation.model = this.models[0]?.id ?? '';
     this.thread.clear();
     this.show();
@@ -182,17 +188,27 @@ export class App {
     this.composer.field.focus();
   }
 
-  private async saveConversation(isTouched = true): Promise<void> {
-    const {system, settings, model} = this.conversation;
-    localStorage.setItem(LAST, JSON.stringify({system, settings, model}));
-    if (this.conversation.leaf === null) return;
-    if (isTouched) this.conversation.updated = Date.now();
-    await this.store.putConversation(this.conversation);
+  private async load(id: string): Promise<Talk | undefined> {
+    const conversation = await this.store.conversation(id);
+    return conversation && newTalk(conversation, new Tree(await this.store.messagesOf(id)));
+  }
+
+  /** The state of a conversation that is shown or active: it is newer than what is kept. */
+  private talkOf(id: string): Talk | undefined {
+    return id === this.conversation.id ? this.talk : this.active.get(id);
+  }
+
+  private async saveConversation(isTouched = true, conversation = this.conversation): Promise<void> {
+    const {system, settings, model} = conversation;
+    if (conversation === this.conversation) localStorage.setItem(LAST, JSON.stringify({system, settings, model}));
+    if (conversation.leaf === null) return;
+    if (isTouched) conversation.updated = Date.now();
+    await this.store.putConversation(conversation);
     await this.showList();
   }
 
   private async rename(conversation: Conversation, title: string): Promise<void> {
-    const kept = conversation.id === this.conversation.id ? this.conversation : conversation;
+    const kept = this.talkOf(conversation.id)?.conversation ?? conversation;
     kept.title = title;
     await this.store.putConversation(kept);
     this.show();
@@ -201,42 +217,54 @@ export class App {
 
   private async remove(conversation: Conversation): Promise<void> {
     if (!(await confirmDialog(t.removeAsk(conversation.title || t.untitled), t.removeNote, t.remove))) return;
+    this.active.get(conversation.id)?.generation?.stop();
+    this.leave(conversation.id);
     await this.store.remove(conversation.id);
     if (conversation.id === this.conversation.id) await this.open(null);
     else await this.showList();
   }
 
   private async export(conversation: Conversation): Promise<void> {
-    const isCurrent = conversation.id === this.conversation.id;
-    const tree = isCurrent ? this.tree : new Tree(await this.store.messagesOf(conversation.id));
-    const kept = isCurrent ? this.conversation : conversation;
+    const talk = this.talkOf(conversation.id) ?? (await this.load(conversation.id));
+    if (!talk) return;
+    const {conversation: kept, tree} = talk;
     saveFile(kept.title || t.untitled, exportText(kept, tree.path(kept.leaf)));
   }
 
   private async import(files: readonly File[]): Promise<void> {
+    // The server tells which settings it has.
+    if (!this.schema) await this.connect();
+    const told: string[] = [];
+    let isDone = true;
     for (const file of files) {
       try {
         const {conversation, messages} = importText(await file.text(), file.name);
+        const unknown = this.schema ? dropUnknown(conversation.settings, this.schema) : '';
         for (const message of messages) await this.store.putMessage(message);
         await this.store.putConversation(conversation);
         await this.open(conversation.id);
-        this.tell(t.imported(conversation.title), 'done');
+        told.push(t.imported(conversation.title));
+        if (unknown) told.push(t.importedWithout(unknown));
+        isDone &&= !unknown;
       } catch (error) {
-        this.tell(t.importFailed(file.name, (error as Error).message));
+        told.push(t.importFailed(file.name, (error as Error).message));
+        isDone = false;
       }
     }
+    this.tell(told.join(' '), isDone ? 'done' : '');
   }
 
   private async onOtherTab(id: string): Promise<void> {
     await this.showList();
-    if (id !== this.conversation.id || this.generation) return;
-    const other = await this.store.conversation(id);
+    if (id !== this.conversation.id || this.active.has(id)) return;
+    const other = await this.load(id);
+    if (id !== this.conversation.id || this.active.has(id)) return;
     if (!other) return this.open(null);
-    this.tree = new Tree(await this.store.messagesOf(id));
     // Goes on where the other tab went on; else stays.
     const {leaf} = this.conversation;
-    const extended = this.tree.path(other.leaf).some((message) => message.id === leaf);
-    this.conversation = {...other, leaf: extended || leaf === null ? other.leaf : leaf};
+    const extended = other.tree.path(other.conversation.leaf).some((message) => message.id === leaf);
+    if (!extended && leaf !== null) other.conversation.leaf = leaf;
+    this.talk = other;
     this.show();
   }
 
@@ -253,7 +281,7 @@ export class App {
   }
 
   private send(text: string, files: TextFile[], parent: string | null): void {
-    if (this.generation) return;
+    if (this.talk.generation) return;
     const message = this.newMessage('user', parent, text);
     if (files.length > 0) message.files = files;
     this.tree.add(message);
@@ -265,12 +293,12 @@ export class App {
 
   /** Begins a further answer to a message. */
   private answer(parent: string, origin: Origin, of?: Message): void {
-    if (this.generation) return;
+    if (this.talk.generation) return;
     const message = this.newMessage('assistant', parent, '');
     message.origin = origin;
     this.tree.add(message);
     this.conversation.leaf = message.id;
-    void this.run(message, of);
+    void this.run(this.talk, message, of);
   }
 
   private again(message: Message): void {
@@ -284,51 +312,64 @@ export class App {
     void this.saveConversation(false);
   }
 
-  /** Runs the request of an answer. `of`: the answer that it repeats. */
-  private async run(message: Message, of?: Message): Promise<void> {
-    if (this.generation) return;
-    clearTimeout(this.retryTimer);
+  /** Runs the request of an answer, also while another conversation is shown.
+   * `of`: the answer that it repeats. */
+  private async run(talk: Talk, message: Message, of?: Message): Promise<void> {
+    if (talk.generation) return;
+    clearTimeout(talk.retryTimer);
     const sentences = new Sentences();
     let saved = Date.now();
-    const {conversation, tree} = this;
+    const {conversation, tree} = talk;
     const generation = new Generation(message, tree.path(message.parent), () => {
-      if (this.tree === tree) this.thread.grow(generation.live);
-      sentences.update(message.text, generation.live.phase === 'done');
+      if (this.talk === talk) {
+        this.thread.grow(generation.live);
+        sentences.update(message.text, generation.live.phase === 'done');
+      }
       if (Date.now() - saved < SAVE_EVERY) return;
       saved = Date.now();
       void this.store.putMessage(message);
     });
-    this.generation = generation;
-    this.composer.setBusy(true);
-    this.show();
-    this.thread.follow();
-    say(t.working);
-    await this.saveConversation();
-    try {
-      await generation.run();
-    } finally {
-      if (this.generation === generation) this.generation = null;
-      this.composer.setBusy(this.generation !== null);
+    talk.generation = generation;
+    this.active.set(conversation.id, talk);
+    if (this.talk === talk) {
+      this.show();
+      this.thread.follow();
+      say(t.working);
     }
+    await this.saveConversation(true, conversation);
+    await generation.run();
+    talk.generation = null;
     for (const other of generation.others) tree.add(other);
     if (of && (message.finish === 'stop' || message.finish === 'length'))
       message.same = message.text === of.text && (message.reasoning ?? '') === (of.reasoning ?? '');
     for (const each of [message, ...generation.others]) await this.store.putMessage(each);
     await this.store.putConversation(conversation);
-    if (this.tree !== tree) return;
-    this.show();
+    // Meanwhile the reader may have asked for another one.
+    if (talk.generation) return;
+    if (this.talk === talk) this.show();
     // A failure is an alert by itself.
-    if (!message.failure) say(t.ready);
-    if (message.failure?.kind === 'busy') this.retryLater(message, message.failure.retryAfter ?? 3);
+    if (this.talk === talk && !message.failure) say(t.ready);
+    if (message.failure?.kind === 'busy') this.retryLater(talk, message, message.failure.retryAfter ?? 3);
+    else this.leave(conversation.id);
+    await this.showList();
+  }
+
+  /** Lets nothing more happen in a conversation by itself. */
+  private leave(id: string): void {
+    clearTimeout(this.active.get(id)?.retryTimer);
+    this.active.delete(id);
   }
 
   /** Tries again after some seconds, and counts them. */
-  private retryLater(message: Message, seconds: number): void {
-    const button = this.thread.element.querySelector(`[data-id="${message.id}"] .failure button`);
-    if (!button) return;
-    if (seconds <= 0) return void this.run(message);
-    button.textContent = t.retryIn(seconds);
-    this.retryTimer = window.setTimeout(() => this.retryLater(message, seconds - 1), 1000);
+  private retryLater(talk: Talk, message: Message, seconds: number): void {
+    if (seconds <= 0) return void this.run(talk, message);
+    if (this.talk === talk) {
+      const button = this.thread.element.querySelector(`[data-id="${message.id}"] .failure button`);
+      // The reader looks at another branch.
+      if (!button) return this.leave(talk.conversation.id);
+      button.textContent = t.retryIn(seconds);
+    }
+    talk.retryTimer = window.setTimeout(() => this.retryLater(talk, message, seconds - 1), 1000);
   }
 
   /** Begins the next prompts with a later message, or with the first. */
@@ -340,7 +381,7 @@ export class App {
   }
 
   private showBranch(message: Message, button: string): void {
-    if (this.generation) return;
+    if (this.talk.generation) return;
     this.conversation.leaf = this.tree.newestLeaf(message.id);
     this.show();
     // The button of the new branch takes the place of the one that was used.
@@ -352,7 +393,7 @@ export class App {
   // The page
 
   private async showList(): Promise<void> {
-    this.sidebar.show(await this.store.list(), this.conversation.id);
+    this.sidebar.show(await this.store.list(), this.conversation.id, new Set(this.active.keys()));
   }
 
   private show(): void {
@@ -366,10 +407,11 @@ export class App {
     this.modelName.textContent = this.models[0]?.id ?? '';
     this.model.replaceChildren(...this.models.map(({id}) => h('option', {value: id, selected: id === conversation.model}, id)));
     this.frame.classList.toggle('is-empty', path.length === 0);
-    if (path.length > 0) this.thread.show(path, this.tree, conversation.system, conversation.start, this.generation?.live ?? null);
+    if (path.length > 0) this.thread.show(path, this.tree, conversation.system, conversation.start, this.talk.generation?.live ?? null);
     else this.thread.showEmpty(this.welcome());
-    const live = this.generation?.live;
-    if (live && live.message.conversation === conversation.id) this.thread.grow(live);
+    const live = this.talk.generation?.live;
+    if (live) this.thread.grow(live);
+    this.composer.setBusy(live !== undefined);
     // What had the focus may be gone. A phone would show its keyboard.
     if (document.activeElement === document.body && !matchMedia('(pointer: coarse)').matches)
       this.composer.field.focus({preventScroll: true});

@@ -125,6 +125,7 @@ export const zh: Texts = {
   importFile: '导入对话',
   importFailed: (name, why) => `${name} 不是对话：${why}。`,
   imported: (title) => `已导入“${title}”。`,
+  importedWithout: (names) => `服务器没有这些设置，已略去：${names}。`,
   rename: '重命名',
   remove: '删除',
   removeAsk: (title) => `删除“${title}”？`,

@@ -1,6 +1,7 @@
 // The field for the next message, with files.
 
 import {h, icon, iconButton} from './dom';
+import {draft} from './draft';
 import {t} from './texts';
 import type {TextFile} from './types';
 
@@ -50,7 +51,10 @@ export class Composer {
     );
     this.element = h('section', {class: 'composer', 'aria-label': t.promptHint}, h('div', {class: 'column'}, this.notice, box));
     this.main.addEventListener('click', () => (this.isBusy ? actions.stop() : this.send()));
-    this.field.addEventListener('input', () => this.resize());
+    this.field.addEventListener('input', () => {
+      draft.text = this.field.value;
+      this.resize();
+    });
     this.field.addEventListener('keydown', (event) => this.onKey(event));
     this.choose.addEventListener('change', () => {
       void this.add([...(this.choose.files ?? [])]);
@@ -61,6 +65,7 @@ export class Composer {
 
   /** While an answer is written, the button stops it. */
   setBusy(isBusy: boolean): void {
+    if (isBusy === this.isBusy) return;
     this.isBusy = isBusy;
     const label = isBusy ? t.stop : t.send;
     this.main.replaceChildren(icon(isBusy ? 'stop' : 'send'));
@@ -70,16 +75,28 @@ export class Composer {
     this.refresh();
   }
 
+  /** Shows what was not sent before a reload. Needs the page's layout. */
+  restore(): void {
+    this.field.value = draft.text;
+    this.files = draft.files;
+    this.resize();
+  }
+
   clear(): void {
-    this.field.value = '';
-    this.files = [];
+    this.field.value = draft.text = '';
+    this.setFiles([]);
     this.notice.hidden = true;
     this.resize();
+  }
+
+  private setFiles(files: TextFile[]): void {
+    this.files = draft.files = files;
     this.refresh();
   }
 
   async add(files: readonly File[]): Promise<void> {
     const problems: string[] = [];
+    const texts: TextFile[] = [];
     for (const file of files) {
       if (file.size > LARGEST_FILE) {
         problems.push(t.fileTooLarge(file.name));
@@ -87,11 +104,11 @@ export class Composer {
       }
       const text = await readText(file);
       if (text === null) problems.push(t.notText(file.name));
-      else this.files.push({name: file.name, text});
+      else texts.push({name: file.name, text});
     }
     this.notice.textContent = problems.join(' ');
     this.notice.hidden = problems.length === 0;
-    this.refresh();
+    this.setFiles([...this.files, ...texts]);
     this.field.focus();
   }
 
@@ -132,8 +149,7 @@ export class Composer {
           icon('file'),
           h('span', {dir: 'auto'}, file.name),
           iconButton('close', t.removeFile(file.name), () => {
-            this.files = this.files.filter((each) => each !== file);
-            this.refresh();
+            this.setFiles(this.files.filter((each) => each !== file));
             this.field.focus();
           }),
         ),

@@ -2,6 +2,7 @@
 
 import {withSeed} from './api';
 import {messagesOf} from './generation';
+import type {Schema} from './schema';
 import {newId, type Conversation, type Message, type Settings, type Value} from './types';
 
 /** The text of a file with the branch that is shown. It has no key. */
@@ -70,6 +71,16 @@ export function importText(text: string, name: string): {conversation: Conversat
   });
   if (messages.length === 0 && !conversation.system) throw new Error('no messages');
   return {conversation, messages};
+}
+
+/** Removes settings that the server lacks. Returns their names, or the first of
+ * many. */
+export function dropUnknown(settings: Settings, schema: Schema): string {
+  const most = 8;
+  const unknown = Object.keys(settings).filter((name) => !schema.names.has(name));
+  for (const name of unknown) delete settings[name];
+  const names = unknown.slice(0, most).map((name) => (name.length > 40 ? `${name.slice(0, 40)}…` : name));
+  return names.join(', ') + (unknown.length > most ? ', …' : '');
 }
 
 /** Gives the reader a file. */

@@ -1,11 +1,13 @@
 // Shows markdown that grows. A finished block is parsed and built once; only
 // the last one, which may still change, is built again.
 
-import {Marked, type Token, type Tokens} from 'marked';
+import {Lexer, Marked, type Links, type Token, type Tokens} from 'marked';
+import markedCjkFriendly from 'marked-cjk-friendly';
 
 import {BlockReader, plainText, type Block} from './blocks';
 import {codeView, type CodeView} from './code';
 import {h} from './dom';
+import {LinkDefinitions, type Shown} from './links';
 import {drawMath, mathExtensions} from './math';
 import {isHtml, toFragment} from './safe';
 import {t} from './texts';
@@ -23,7 +25,8 @@ function escape(text: string): string {
   return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }
 
-const marked = new Marked({
+// Chinese and Japanese have no space around emphasis, and punctuation of their own.
+const marked = new Marked(markedCjkFriendly(), {
   gfm: true,
   extensions: mathExtensions((formula, isDisplay) =>
     put('span', (place) => drawMath(formula, isDisplay, place as HTMLElement)),
@@ -45,11 +48,14 @@ const marked = new Marked({
   },
 });
 
-/** Blocks of a text. One that is nested deeper than marked can follow stays as
- * it is. */
-function lex(text: string): Token[] {
+/** Blocks of a text with references to `links`. Definitions of the text itself
+ * do not count: the last one may be cut. A block that is nested deeper than
+ * marked can follow stays as it is. */
+function lex(text: string, links: Links): Token[] {
   try {
-    return marked.lexer(text);
+    const lexer = new Lexer(marked.defaults);
+    lexer.tokens.links = new Proxy(links, {set: () => true});
+    return lexer.lex(text);
   } catch {
     return text ? [plainText(text)] : [];
   }
@@ -89,7 +95,13 @@ const CHUNK = 3000;
 
 export class MarkdownView {
   readonly element = h('div', {class: 'markdown'});
-  private readonly reader = new BlockReader(lex);
+  private readonly definitions = new LinkDefinitions();
+  /** The number of definitions that the reader's blocks know. */
+  private known = 0;
+  private readonly reader = new BlockReader((text) => {
+    this.known = this.definitions.count;
+    return lex(text, this.definitions.links);
+  });
   private readonly tail = h('div', {class: 'chunk tail'});
   private chunk: HTMLElement | null = null;
   private chunkSize = 0;
@@ -116,6 +128,10 @@ export class MarkdownView {
       const block = this.reader.next(this.isFinished);
       if (!block) break;
       this.addBlock(block);
+      if (performance.now() > deadline) return false;
+    }
+    for (let block = this.definitions.next(); block; block = this.definitions.next()) {
+      this.rebuild(block);
       if (performance.now() > deadline) return false;
     }
     if (this.isFinished) this.chunk?.classList.remove('open');
@@ -154,8 +170,25 @@ export class MarkdownView {
     if (block.token.type === 'code') {
       const code = block.token as Tokens.Code;
       this.chunk.append(codeView(code.text, code.lang ?? '', true).element);
-    } else {
-      this.chunk.append(build([block.token]));
+      return;
     }
+    if (block.raw.includes(']:'))
+      void marked.walkTokens([block.token], (token) => {
+        if (token.type === 'def') this.definitions.add(token as Tokens.Def);
+      });
+    const fragment = build([block.token]);
+    const nodes = [...fragment.childNodes];
+    this.chunk.append(fragment);
+    if (nodes.length > 0) this.definitions.watch({raw: block.raw, nodes}, this.known);
+  }
+
+  /** Builds a block with the definitions that followed it. */
+  private rebuild(block: Shown): void {
+    const fragment = build(lex(block.raw, this.definitions.links));
+    const nodes = [...fragment.childNodes];
+    if (nodes.length === 0) return;
+    block.nodes[0]!.before(fragment);
+    for (const node of block.nodes) node.remove();
+    block.nodes = nodes;
   }
 }

@@ -25,6 +25,8 @@ export interface Preset {
 }
 
 export interface Schema {
+  /** All parameters of a request, also those that are no fields. */
+  names: ReadonlySet<string>;
   fields: Field[];
   presets: Preset[];
   /** Whether the model reasons, and may be told not to. */
@@ -120,7 +122,7 @@ export function readSchema(description: unknown): Schema {
   });
   const budget = properties['thinking_token_budget'];
   const canThink = isObject(budget) && !('const' in valueSchema(budget));
-  return {fields, presets: isObject(description) ? presetsOf(description) : [], canThink};
+  return {names: new Set(Object.keys(properties)), fields, presets: isObject(description) ? presetsOf(description) : [], canThink};
 }
 
 export async function loadSchema(): Promise<Schema> {

@@ -21,6 +21,7 @@ export class Sidebar {
   private readonly query = h('input', {type: 'search', class: 'field', id: 'search', placeholder: t.search, 'aria-label': t.search});
   private conversations: readonly Conversation[] = [];
   private current: string | null = null;
+  private active: ReadonlySet<string> = new Set();
   private found: Set<string> | null = null;
   private searching = new AbortController();
 
@@ -42,9 +43,11 @@ export class Sidebar {
     );
   }
 
-  show(conversations: readonly Conversation[], current: string | null): void {
+  /** `active`: the conversations in which an answer is written. */
+  show(conversations: readonly Conversation[], current: string | null, active: ReadonlySet<string>): void {
     this.conversations = conversations;
     this.current = current;
+    this.active = active;
     this.draw();
   }
 
@@ -105,7 +108,8 @@ export class Sidebar {
       conversation.title || t.untitled,
     );
     const more = iconButton('more', `${t.more}: ${conversation.title}`, () => this.openMenu(row, conversation), {'aria-expanded': 'false'});
-    const row = h('div', {class: isCurrent ? 'conversation current' : 'conversation'}, title, more);
+    const mark = this.active.has(conversation.id) ? h('span', {class: 'pulse', role: 'img', title: t.working, 'aria-label': t.working}) : null;
+    const row = h('div', {class: isCurrent ? 'conversation current' : 'conversation'}, title, mark, more);
     return row;
   }
 

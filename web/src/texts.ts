@@ -125,6 +125,7 @@ const en = {
   importFile: 'Import a conversation',
   importFailed: (name: string, why: string) => `${name} is not a conversation: ${why}.`,
   imported: (title: string) => `Imported "${title}".`,
+  importedWithout: (names: string) => `Left out, because the server has no such setting: ${names}.`,
   rename: 'Rename',
   remove: 'Delete',
   removeAsk: (title: string) => `Delete "${title}"?`,

@@ -46,6 +46,9 @@ export class Thread {
 
   clear(): void {
     dropSlices();
+    cancelAnimationFrame(this.frame);
+    clearTimeout(this.later);
+    this.frame = this.later = 0;
     this.views.clear();
     this.shown = [];
     this.pending = [];

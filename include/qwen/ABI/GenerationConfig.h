@@ -12,6 +12,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -51,10 +53,18 @@ inline constexpr Fact<GenerationConfig> kSamplingFacts[] = {
 /// types and ranges.
 void parseSampling(const JsonValue &root, GenerationConfig &generation);
 
-/// Reads the special tokens that `root` has and `generation` lacks. Throws
-/// Error for ids that are not below `vocabSize`.
+/// Reads the special tokens that `root` has and `generation` lacks. Those that
+/// are not tokens of a vocabulary of `vocabSize` go to `beyond`: "KEY ID".
+/// Throws Error for them if `beyond` is null.
 void parseSpecialTokens(const JsonValue &root, int64_t vocabSize,
-                        GenerationConfig &generation);
+                        GenerationConfig &generation,
+                        std::set<std::string> *beyond = nullptr);
+
+/// The id of `value`, or nullopt for one beyond the vocabulary, like
+/// parseSpecialTokens.
+std::optional<int32_t> parseSpecialToken(const JsonValue &value,
+                                         int64_t vocabSize,
+                                         std::set<std::string> *beyond);
 
 } // namespace qwen
 

@@ -49,6 +49,8 @@ struct Yarn {
   /// those with at most `slow` are divided by `factor`, and those between them
   /// change from one to the other.
   double fast = 32, slow = 1;
+
+  bool operator==(const Yarn &) const = default;
 };
 
 /// The keys of the manifest.

@@ -18,6 +18,10 @@ namespace qwen {
 std::unique_ptr<Owned> findGrid(const WeightSource &source,
                                 unsigned threads = machineThreads());
 
+/// Whether the matrix `source` has at most three values, such as zeros alone:
+/// most grids have them, whatever it was made for.
+bool hasFewValues(const WeightSource &source);
+
 } // namespace qwen
 
 #endif // QWEN_QUANTIZERS_FINDGRID_H

@@ -8,6 +8,7 @@
 #define QWEN_SUPPORT_INPUTERROR_H
 
 #include "qwen/Support/Error.h"
+#include "qwen/Support/OutputTarget.h"
 
 namespace qwen {
 
@@ -24,13 +25,16 @@ public:
   using Error::Error;
 };
 
-/// Throws the current exception: an Error that is no TargetError as InputError.
+/// Throws the current exception: an Error that is neither a TargetError nor an
+/// OutputError as InputError.
 [[noreturn]] inline void throwInputError() {
   try {
     throw;
   } catch (const InputError &) {
     throw;
   } catch (const TargetError &) {
+    throw;
+  } catch (const OutputError &) {
     throw;
   } catch (const Error &error) {
     throw InputError(error);

@@ -43,6 +43,11 @@ Json parseJsonObject(std::string_view text, const ErrorText &what,
   return value;
 }
 
+/// parseJsonObject with all digits of integers (parseWithDigits).
+nlohmann::ordered_json parseObjectWithDigits(std::string_view text,
+                                             const ErrorText &what,
+                                             const JsonLimits &limits = {});
+
 /// What of a JSON text was read, by address: the keys that somebody looked for
 /// and found, and the objects in which somebody looked for a key.
 using JsonReads = std::unordered_set<const void *>;

@@ -41,6 +41,9 @@ struct Adapter {
   std::span<const RoleName> roles;
   /// Whether a name of no role may be that of a whole tensor.
   bool hasWholeTensors = true;
+  /// Removes the name of the adapter from the name of a tensor, if it may be
+  /// there.
+  std::function<std::string(const std::string &name)> plainName;
   /// The name in the model of the tensor or module that the adapter calls so.
   std::function<std::string(const std::string &name)> modelName;
   /// The factor of the update of the module that the adapter calls `module`.

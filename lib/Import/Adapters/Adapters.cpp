@@ -119,6 +119,10 @@ public:
   const std::map<std::string, size_t> &unusedTensors() const { return unused; }
 
 private:
+  /// The name of `tensor` in the adapter.
+  std::string nameOf(const StoredTensor &tensor) const {
+    return adapter.plainName ? adapter.plainName(tensor.name) : tensor.name;
+  }
   void add(const StoredTensor &tensor);
   bool addToModule(const StoredTensor &tensor);
   void replace(const std::string &name, const StoredTensor &tensor);
@@ -168,11 +172,11 @@ const WeightSources::Entry &Merger::base(const std::string &name,
 
 /// Whether a role has such a name.
 bool Merger::addToModule(const StoredTensor &tensor) {
+  const std::string full = nameOf(tensor);
   for (const RoleName &row : adapter.roles) {
-    if (!tensor.name.ends_with(row.suffix))
+    if (!full.ends_with(row.suffix))
       continue;
-    const std::string own =
-        tensor.name.substr(0, tensor.name.size() - row.suffix.size());
+    const std::string own = full.substr(0, full.size() - row.suffix.size());
     const std::string name = adapter.modelName(own);
     if (row.isEmbedding != (name == kEmbedding))
       continue;
@@ -191,7 +195,7 @@ bool Merger::addToModule(const StoredTensor &tensor) {
 void Merger::add(const StoredTensor &tensor) {
   if (addToModule(tensor))
     return;
-  const std::string name = adapter.modelName(tensor.name);
+  const std::string name = adapter.modelName(nameOf(tensor));
   if (!adapter.hasWholeTensors)
     throw Error(describeTensor(tensor) + " is not " +
                 part::needed("a lora_a or a lora_b"));
@@ -301,7 +305,7 @@ void Merger::updateBias(const std::string &name, const Module &module,
 
 void Merger::run() {
   for (const StoredTensor &tensor : adapter.tensors) {
-    const std::string name = adapter.modelName(tensor.name);
+    const std::string name = adapter.modelName(nameOf(tensor));
     const auto kind = knownTensorKind(name);
     if (kind && !find(name))
       ++unused[std::string(*kind)];

@@ -64,5 +64,7 @@ Adapter qwen::readGguf(const std::filesystem::path &path,
   adapter.unknownKeys =
       unknownKeys(root, {kGgufKnown, kGgufFixed, "adapter.", kGgufElsewhere});
   adapter.tensors = std::move(gguf.tensors);
+  for (StoredTensor &tensor : adapter.tensors)
+    dropOnes(tensor, 2);
   return adapter;
 }

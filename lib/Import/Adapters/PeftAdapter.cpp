@@ -141,10 +141,34 @@ static std::string baseName(std::string name) {
   return name;
 }
 
+/// `name` without the name of the adapter, which is in the names of a state
+/// that PEFT did not save itself: "m.lora_A.default.weight" is
+/// "m.lora_A.weight", and "m.modules_to_save.default.weight", a whole tensor,
+/// "m.weight".
+static std::string withoutAdapterName(const std::string &name) {
+  constexpr std::string_view kWhole = ".modules_to_save.";
+  for (const RoleName &row : kPeftRoles)
+    if (name.ends_with(row.suffix))
+      return name;
+  for (const RoleName &row : kPeftRoles) {
+    const size_t end = std::min(row.suffix.find('.', 1), row.suffix.size());
+    const std::string_view ending = row.suffix.substr(end);
+    const std::string module = std::string(row.suffix.substr(0, end)) + ".";
+    const std::string begin = name.substr(
+        0, name.ends_with(ending) ? name.size() - ending.size() : 0);
+    const size_t at = begin.rfind(module);
+    if (at != begin.npos && begin.find('.', at + module.size()) == begin.npos)
+      return begin.substr(0, at) + std::string(row.suffix);
+  }
+  const size_t at = name.rfind(kWhole);
+  const size_t end = at == name.npos ? at : name.find('.', at + kWhole.size());
+  return end == name.npos ? name : name.substr(0, at) + name.substr(end);
+}
+
 Adapter qwen::readPeft(const std::filesystem::path &path,
                        const ModelConfig &model) {
   const std::string file = (path / kAdapterConfig).string();
-  const std::optional<std::string> text = readSmallFile(file);
+  const std::optional<std::string> text = readJsonText(file);
   if (!text)
     throw Error(part::file(path.string()) + " has no " +
                 part::needed(kAdapterConfig));
@@ -153,7 +177,7 @@ Adapter qwen::readPeft(const std::filesystem::path &path,
   source.keysOf = [&](const std::string &key) {
     return keysInOrder(*text, key);
   };
-  const auto json = parseJsonObject<nlohmann::json>(*text, part::file(file));
+  const nlohmann::json json = parseJsonText(*text, part::file(file));
   const JsonValue root(json, source);
   if (const JsonValue type = root.at("peft_type"); type.string() != "LORA")
     type.refuse("supported is \"LORA\"");
@@ -161,6 +185,7 @@ Adapter qwen::readPeft(const std::filesystem::path &path,
   Adapter adapter(path);
   adapter.roles = kPeftRoles;
   adapter.hasNorms = isSet(root, "use_dora");
+  adapter.plainName = withoutAdapterName;
   adapter.modelName = [&model](const std::string &name) {
     return folderModelName(model, baseName(name));
   };

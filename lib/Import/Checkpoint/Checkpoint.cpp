@@ -177,10 +177,10 @@ namespace {
 class FolderCheckpoint final : public Checkpoint {
 public:
   FolderCheckpoint(const fs::path &dir, const ModelConfig &model,
-                   StoredTensors tensors, WeightSources sources,
-                   const AdaptFn &adapt)
-      : Checkpoint(dir, model, readGenerationConfig(dir, model),
-                   std::move(tensors), std::move(sources)) {
+                   GenerationConfig sampling, StoredTensors tensors,
+                   WeightSources sources, const AdaptFn &adapt)
+      : Checkpoint(dir, model, std::move(sampling), std::move(tensors),
+                   std::move(sources)) {
     adaptWeights(adapt);
     if (model.architecture == Architecture::Qwen1)
       divideQwen1Projections(weights());
@@ -249,7 +249,9 @@ static std::unique_ptr<Checkpoint> openFolder(const fs::path &dir,
   if (model.architecture == Architecture::Qwen1)
     tensors = nameAsQwen2(std::move(tensors));
   WeightSources sources = readWeights(tensors, model);
-  return std::make_unique<FolderCheckpoint>(dir, model, std::move(tensors),
+  GenerationConfig sampling = readGenerationConfig(dir, model);
+  return std::make_unique<FolderCheckpoint>(dir, model, std::move(sampling),
+                                            std::move(tensors),
                                             std::move(sources), adapt);
 }
 

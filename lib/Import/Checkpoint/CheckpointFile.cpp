@@ -3,6 +3,7 @@
 #include "CheckpointFile.h"
 
 #include "qwen/Support/Error.h"
+#include "qwen/Support/OutputTarget.h"
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
@@ -61,6 +62,7 @@ std::optional<CheckpointFile> CheckpointFile::open(const fs::path &path) {
     refuse(path, std::strerror(errno));
   if (!S_ISREG(status.st_mode))
     refuse(path, "it is not a file");
+  noteInput(path.string());
   file.bytes = static_cast<uint64_t>(status.st_size);
   file.refusePointer();
   return file;

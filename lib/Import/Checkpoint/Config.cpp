@@ -2,6 +2,7 @@
 
 #include "qwen/Import/Checkpoint/Config.h"
 
+#include "ConfigKeys.h"
 #include "ModelReader.h"
 #include "Qwen1.h"
 #include "qwen/Import/Checkpoint/JsonFile.h"
@@ -72,26 +73,6 @@ static void checkCode(const JsonValue &root, const ArchitectureInfo &info) {
   }
 }
 
-/// Reads the part of each head that is rotated, where `object` has it. Kernels
-/// rotate multiples of 8 values.
-static void parsePartialRotary(const JsonValue &object, ModelConfig &model) {
-  const auto found = object.findValue("partial_rotary_factor");
-  if (!found)
-    return;
-  const double factor = found->number(0, 1);
-  if (!layersOf(model.architecture).rotatesPart) {
-    if (factor != 1)
-      found->refuse("supported is 1");
-    return;
-  }
-  const double rotated = factor * static_cast<double>(model.headDim);
-  model.rotatedDim = static_cast<int64_t>(rotated);
-  if (model.rotatedDim < 8 || model.rotatedDim % 8 != 0 ||
-      static_cast<double>(model.rotatedDim) != rotated)
-    found->fail("a part of head_dim, " + std::to_string(model.headDim) +
-                ", that is a multiple of 8");
-}
-
 /// Reads YaRN's parameters. Rejects parameters that no Qwen model has.
 static void parseYarn(const JsonValue &rope, ModelConfig &model) {
   for (const char *key : {"mscale", "mscale_all_dim"})
@@ -116,10 +97,9 @@ static void parseYarn(const JsonValue &rope, ModelConfig &model) {
                  numerics::yarnAttentionFactor(yarn.factor)));
 }
 
-/// Reads rope_parameters or rope_scaling without theta. Returns whether it has
-/// a type.
+/// Reads the type of rope_parameters or rope_scaling. Returns whether it has
+/// one.
 static bool parseRopeType(const JsonValue &rope, ModelConfig &model) {
-  parsePartialRotary(rope, model);
   // "type" is the older name.
   for (const char *key : {"rope_type", "type"})
     if (const auto type = rope.find(key)) {
@@ -136,28 +116,83 @@ static bool parseRopeType(const JsonValue &rope, ModelConfig &model) {
   return false;
 }
 
-/// Reads theta from rope_parameters (transformers 5) or from rope_theta, and
-/// YaRN's parameters from rope_parameters or from rope_scaling.
-static void parseRope(const JsonValue &root, ModelConfig &model) {
-  model.rotatedDim = model.headDim;
-  parsePartialRotary(root, model);
-  if (const auto scaling = root.findValue("rope_scaling"))
-    if (!parseRopeType(*scaling, model))
-      scaling->refuse("supported is null or an object with a type");
-
-  const auto theta = [](const JsonValue &value) {
-    return value.number(1e-30, 1e30);
+/// The number `key` of the rotary embedding. As in transformers, the first of
+/// `objects` counts, then `root`, then the default. Throws Error if another
+/// place has another number.
+static JsonValue ropeNumber(const ConfigKeys &root,
+                            const std::vector<JsonValue> &objects,
+                            const char *key, double least, double most) {
+  const bool isInner = !objects.empty() && objects.front().find(key);
+  const JsonValue result = isInner ? objects.front().at(key) : root.get(key);
+  const double number = result.number(least, most);
+  const std::string why = isInner ? "as in " + objects.front().name()
+                          : root.find(key)
+                              ? "as beside it"
+                              : "the default where rope_scaling lacks it";
+  const auto check = [&](const JsonValue &object) {
+    if (const auto other = object.findValue(key);
+        other && other->number(least, most) != number)
+      other->fail(json(number).dump() + ", " + why + ",");
   };
-  const auto parameters = root.findValue("rope_parameters");
-  if (!parameters) {
-    model.ropeTheta = theta(root.at("rope_theta"));
+  std::ranges::for_each(objects, check);
+  check(root);
+  return result;
+}
+
+/// Reads the part of each head that is rotated. Kernels rotate multiples of 8
+/// values.
+static void parsePartialRotary(const ConfigKeys &root,
+                               const std::vector<JsonValue> &objects,
+                               ModelConfig &model) {
+  constexpr const char *kKey = "partial_rotary_factor";
+  model.rotatedDim = model.headDim;
+  if (!layersOf(model.architecture).rotatesPart) {
+    const auto check = [&](const JsonValue &object) {
+      if (const auto factor = object.findValue(kKey);
+          factor && factor->number(0, 1) != 1)
+        factor->refuse("supported is 1");
+    };
+    check(root);
+    std::ranges::for_each(objects, check);
     return;
   }
-  parseRopeType(*parameters, model);
-  model.ropeTheta = theta(parameters->at("rope_theta"));
-  if (const auto other = root.findValue("rope_theta");
-      other && theta(*other) != model.ropeTheta)
-    other->fail(json(model.ropeTheta).dump() + ", as in rope_parameters,");
+  const JsonValue factor = ropeNumber(root, objects, kKey, 0, 1);
+  const double rotated =
+      factor.number(0, 1) * static_cast<double>(model.headDim);
+  model.rotatedDim = static_cast<int64_t>(rotated);
+  if (model.rotatedDim < 8 || model.rotatedDim % 8 != 0 ||
+      static_cast<double>(model.rotatedDim) != rotated)
+    factor.fail("a part of head_dim, " + std::to_string(model.headDim) +
+                ", that is a multiple of 8");
+}
+
+/// Reads the rotary embedding from rope_scaling, without one from
+/// rope_parameters (transformers 5), and from the keys beside them. Throws
+/// Error if both are there and differ.
+static void parseRope(const ConfigKeys &root, ModelConfig &model) {
+  std::vector<JsonValue> objects;
+  const auto scaling = root.findValue("rope_scaling");
+  const auto parameters = root.findValue("rope_parameters");
+  const ModelConfig unscaled = model;
+  if (scaling) {
+    if (!parseRopeType(*scaling, model))
+      scaling->refuse("supported is null or an object with a type");
+    objects.push_back(*scaling);
+  }
+  if (parameters) {
+    ModelConfig other = unscaled;
+    parseRopeType(*parameters, other);
+    if (!scaling)
+      model = other;
+    else if (other.yarn != model.yarn || other.ropeScale != model.ropeScale)
+      parameters->error("scales positions otherwise than " +
+                        part::needed(scaling->name()) +
+                        ", which counts; remove one of them");
+    objects.push_back(*parameters);
+  }
+  parsePartialRotary(root, objects, model);
+  model.ropeTheta =
+      ropeNumber(root, objects, "rope_theta", 1e-30, 1e30).number(1e-30, 1e30);
 }
 
 /// The keys of a quantization configuration: that of most libraries, the older
@@ -206,7 +241,7 @@ static QuantizationConfig readQuantizeConfig(const std::filesystem::path &dir) {
 
 /// Reads the sizes of linear attention, and rejects other forms of it and of
 /// gated attention.
-static LinearAttention parseLinear(const JsonValue &root,
+static LinearAttention parseLinear(const ConfigKeys &root,
                                    const ModelConfig &model) {
   if (const auto gate = root.findValue("attn_output_gate");
       gate && !gate->boolean())
@@ -214,22 +249,23 @@ static LinearAttention parseLinear(const JsonValue &root,
   if (const auto type = root.findValue("output_gate_type");
       type && type->string() != "swish" && type->string() != "silu")
     type->refuse("supported is \"swish\"");
-  root.at("linear_conv_kernel_dim").integer(kConvolutionTaps, kConvolutionTaps);
+  root.get("linear_conv_kernel_dim")
+      .integer(kConvolutionTaps, kConvolutionTaps);
   const auto dim = [&](const char *key) {
-    return root.at(key).multiple(kGroup, kGroup, 256);
+    return root.get(key).multiple(kGroup, kGroup, 256);
   };
   const auto count = [&](const char *key) {
-    return root.at(key).integer(1, kMaxModelCount);
+    return root.get(key).integer(1, kMaxModelCount);
   };
   const LinearAttention linear = {
       count("linear_num_key_heads"), dim("linear_key_head_dim"),
       count("linear_num_value_heads"), dim("linear_value_head_dim")};
   if (linear.valueHeads % linear.keyHeads != 0)
-    root.at("linear_num_value_heads")
+    root.get("linear_num_value_heads")
         .fail("a multiple of linear_num_key_heads, " +
               std::to_string(linear.keyHeads) + ",");
   if (model.headDim % kGroup != 0)
-    root.at("head_dim").fail("a multiple of " + std::to_string(kGroup));
+    root.get("head_dim").fail("a multiple of " + std::to_string(kGroup));
   return linear;
 }
 
@@ -266,38 +302,41 @@ static void parseLayerKinds(const JsonValue &root,
 }
 
 /// The number of experts, which transformers 5 gives another name.
-static int64_t parseExpertCount(const JsonValue &root) {
+static int64_t parseExpertCount(const ConfigKeys &root) {
   const auto count = root.findValue("num_experts");
   const auto local = root.findValue("num_local_experts");
-  const int64_t experts = (count || !local ? root.at("num_experts") : *local)
+  const int64_t experts = (count || !local ? root.get("num_experts") : *local)
                               .integer(1, kMaxExperts);
   if (local && local->integer(1, kMaxExperts) != experts)
     local->fail(std::to_string(experts) + ", as in num_experts,");
   return experts;
 }
 
-static ExpertsShape parseExperts(const JsonValue &root,
+static ExpertsShape parseExperts(const ConfigKeys &root,
                                  const LayerTraits &layers) {
   const auto width = [&](const char *key) {
-    return root.at(key).multiple(kGroup, kGroup, kMaxModelWidth);
+    return root.get(key).multiple(kGroup, kGroup, kMaxModelWidth);
   };
   ExpertsShape experts = {};
   experts.count = parseExpertCount(root);
-  experts.active = root.at("num_experts_per_tok").integer(1, experts.count);
+  experts.active = root.get("num_experts_per_tok").integer(1, experts.count);
   experts.width = width("moe_intermediate_size");
   if (layers.hasSharedExpert)
     experts.sharedWidth = width("shared_expert_intermediate_size");
-  const auto normalized = root.findValue("norm_topk_prob");
-  experts.normalized =
-      normalized ? normalized->boolean() : layers.normalizesExperts;
-  if (layers.normalizesExperts && !experts.normalized)
+  if (!layers.normalizesExperts) {
+    experts.normalized = root.get("norm_topk_prob").boolean();
+    return experts;
+  }
+  experts.normalized = true;
+  if (const auto normalized = root.findValue("norm_topk_prob");
+      normalized && !normalized->boolean())
     normalized->refuse("supported is true");
   return experts;
 }
 
 /// Reads which layers have experts: each `decoder_sparse_step`-th one that is
 /// not among `mlp_only_layers`.
-static void parseMlpKinds(const JsonValue &root, ModelConfig &model) {
+static void parseMlpKinds(const ConfigKeys &root, ModelConfig &model) {
   model.mlpKinds.resize(static_cast<size_t>(model.layers));
   if (!layersOf(model.architecture).hasExperts)
     return;
@@ -314,7 +353,6 @@ static void parseMlpKinds(const JsonValue &root, ModelConfig &model) {
         model.mlpKinds[static_cast<size_t>(number)] = DenseMlp();
 }
 
-/// The sizes that have no default.
 static constexpr SizeKey kConfigSizes[] = {
     {&ModelShape::vocabSize, "vocab_size"},
     {&ModelShape::hiddenSize, "hidden_size"},
@@ -327,35 +365,31 @@ static constexpr SizeKey kExpertSizes[] = {
     {&ModelShape::intermediateSize, "moe_intermediate_size"}};
 
 /// Reads the sizes and checks that they agree with each other.
-static void parseSizes(const JsonValue &root, const std::string &path,
+static void parseSizes(const ConfigKeys &root, const std::string &path,
                        ModelConfig &model) {
-  const auto at = [&](const SizeKey &key) { return root.at(key.key); };
-  readSizes(kConfigSizes, at, model);
-  if (layersOf(model.architecture).hasExperts &&
-      !root.find("intermediate_size"))
-    readSizes(kExpertSizes, at, model);
+  const auto get = [&](const SizeKey &key) { return root.get(key.key); };
+  readSizes(kConfigSizes, get, model);
+  if (root.find("intermediate_size") || root.hasDefault("intermediate_size"))
+    readSizes(kMlpSizes, get, model);
   else
-    readSizes(kMlpSizes, at, model);
-  const JsonValue kvHeads = root.at("num_key_value_heads");
+    readSizes(kExpertSizes, get, model);
+  const JsonValue kvHeads = root.get("num_key_value_heads");
   // In transformers, null means no head groups.
   model.kvHeads =
       kvHeads.isNull() ? model.heads : kvHeads.integer(1, kMaxModelCount);
   model.maxPosition =
-      root.at("max_position_embeddings").integer(1, kMaxModelPosition);
+      root.get("max_position_embeddings").integer(1, kMaxModelPosition);
 
   if (model.heads % model.kvHeads != 0)
-    root.at("num_attention_heads")
+    root.get("num_attention_heads")
         .fail("a multiple of num_key_value_heads, " +
               std::to_string(model.kvHeads) + ",");
 
-  // The head_dim of Qwen3 need not be hidden_size / heads.
-  if (const auto headDim = root.findValue("head_dim")) {
-    model.headDim = headDim->integer(1, kMaxModelCount);
-  } else if (layersOf(model.architecture).hasHeadNorms) {
-    root.at("head_dim").fail("an integer from 16 to 256");
+  if (root.findValue("head_dim") || root.hasDefault("head_dim")) {
+    model.headDim = root.get("head_dim").integer(1, kMaxModelCount);
   } else {
     if (model.hiddenSize % model.heads != 0)
-      root.at("hidden_size")
+      root.get("hidden_size")
           .fail("a multiple of num_attention_heads, " +
                 std::to_string(model.heads) + ",");
     model.headDim = model.hiddenSize / model.heads;
@@ -365,7 +399,7 @@ static void parseSizes(const JsonValue &root, const std::string &path,
 
 /// Reads a model of any architecture but Qwen 1. `root` has its keys, and
 /// `whole` those of the file.
-static void parseModel(const JsonValue &whole, const JsonValue &root,
+static void parseModel(const JsonValue &whole, const ConfigKeys &root,
                        const std::string &path, ModelConfig &model) {
   parseSizes(root, path, model);
   // Qwen2 has biases regardless of this key.
@@ -377,11 +411,19 @@ static void parseModel(const JsonValue &whole, const JsonValue &root,
   parseLayerKinds(root, linear, model);
   parseMlpKinds(root, model);
   parseRope(root, model);
-  model.rmsNormEps = root.at("rms_norm_eps").number(1e-30, 1);
+  model.rmsNormEps = root.get("rms_norm_eps").number(1e-30, 1);
   const auto outer = whole.findValue("tie_word_embeddings");
   const auto inner = root.findValue("tie_word_embeddings");
   const auto &tied = outer ? outer : inner;
   model.tied = tied && tied->boolean();
+}
+
+/// Adds a note about keys that config.json leaves out.
+static void noteDefaults(const ConfigDefaults &defaults, ModelConfig &model) {
+  if (!defaults.taken.empty())
+    model.notes.push_back(
+        "not in config.json, so with the default of transformers: " +
+        listed(std::vector(defaults.taken.begin(), defaults.taken.end())));
 }
 
 /// Adds a note about keys of `config` that nobody read. Beside text_config,
@@ -395,7 +437,7 @@ static void noteUnread(const json &config, const JsonValue &whole,
       return text->contains(name) && config.contains(name) &&
              text->at(name) == config.at(name);
     });
-  noteUnknownKeys(unknown, model);
+  noteUnusedKeys("unknown keys", unknown, model);
 }
 
 ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
@@ -412,6 +454,7 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
   ModelConfig model;
   model.architecture = parseArchitecture(whole);
   const ArchitectureInfo &info = infoOf(model.architecture);
+  ConfigDefaults defaults(info, path);
   const auto text =
       info.hasVision ? whole.findValue("text_config") : std::nullopt;
   const JsonValue &root = text ? *text : whole;
@@ -423,7 +466,8 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
   if (model.architecture == Architecture::Qwen1)
     parseQwen1Config(root, path, model);
   else
-    parseModel(whole, root, path, model);
+    parseModel(whole, ConfigKeys(root, defaults), path, model);
+  noteDefaults(defaults, model);
   noteUnread(*config, whole, model);
   if (const char *key = findQuantization(whole))
     model.quantization = takeQuantization(whole, *config, key, path);
@@ -440,20 +484,34 @@ ModelConfig qwen::readModelConfig(const std::filesystem::path &dir) {
 //===----------------------------------------------------------------------===//
 
 GenerationConfig qwen::readGenerationConfig(const std::filesystem::path &dir,
-                                            const ModelConfig &model) {
+                                            ModelConfig &model) {
   GenerationConfig result;
+  std::set<std::string> beyond;
+  const auto readTokens = [&](const JsonValue &root,
+                              std::set<std::string> &ignored) {
+    parseSpecialTokens(root, model.vocabSize, result, &ignored);
+  };
   for (const char *name : {"generation_config.json", "config.json"}) {
     const std::string path = (dir / name).string();
     const std::optional<json> config = readJsonObject(path);
     if (!config)
       continue;
-    const JsonSource source = JsonSource::ofFile(path);
+    JsonReads read;
+    const JsonSource source = JsonSource::ofFile(path, &read);
     const JsonValue root(*config, source);
-    if (name == std::string_view("generation_config.json"))
-      parseSampling(root, result);
-    parseSpecialTokens(root, model.vocabSize, result);
+    readTokens(root, beyond);
     if (const auto text = root.findValue("text_config"))
-      parseSpecialTokens(*text, model.vocabSize, result);
+      readTokens(*text, beyond);
+    if (name != std::string_view("generation_config.json"))
+      continue;
+    parseSampling(root, result);
+    noteUnusedKeys("keys of " + std::string(name),
+                   unknownKeys(root, knownGenerationKeys()), model);
   }
+  const ConfigDefaults defaults(infoOf(model.architecture), "");
+  std::set<std::string> ignored;
+  readTokens(JsonValue(defaults.values, defaults.source), ignored);
+  noteUnusedKeys("tokens beyond the vocabulary", {beyond.begin(), beyond.end()},
+                 model);
   return result;
 }

@@ -104,13 +104,40 @@ void Checkpoint::divideExperts() {
   }
 }
 
+/// Throws Error for the experts of MLX, which have other names.
+static void refuseMlxExperts(const StoredTensors &stored,
+                             const std::string &layer) {
+  if (const StoredTensor *tensor =
+          stored.find(layer + "mlp.switch_mlp.gate_proj.weight"))
+    throw Error(describeTensor(*tensor) + " has " +
+                part::found("the experts of MLX") +
+                ", which are not supported; " +
+                part::needed("the checkpoint that was converted to MLX") +
+                " is needed");
+}
+
+bool Checkpoint::transposesExperts(const std::string &path,
+                                   const ExpertsShape &experts) const {
+  if (!layersOf(model.architecture).transposesExperts)
+    return false;
+  const auto has = [&](const char *name, int64_t outputs, int64_t k) {
+    const StoredTensor *tensor = stored.find(path + name);
+    return tensor &&
+           tensor->shape == std::vector<int64_t>{experts.count, outputs, k};
+  };
+  // One of the two matrices is not square.
+  return !has("gate_up_proj", 2 * experts.width, model.hiddenSize) ||
+         !has("down_proj", model.hiddenSize, experts.width);
+}
+
 void Checkpoint::stackExperts() {
-  const bool isTransposed = layersOf(model.architecture).transposesExperts;
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     const ExpertsShape *experts = model.expertsOf(layer);
     if (!experts)
       continue;
+    refuseMlxExperts(stored, layerPath(layer));
     const std::string path = layerPath(layer) + "mlp.experts.";
+    const bool isTransposed = transposesExperts(path, *experts);
     const auto set = [&](const std::string &name, WeightSourcePtr source,
                          std::vector<std::string> tensors) {
       requireFloats(*source);

@@ -223,6 +223,19 @@ std::vector<std::string_view> qwen::ggufStrings(const GgufFile &gguf,
   return strings;
 }
 
+std::vector<json> qwen::ggufNumbers(const GgufFile &gguf,
+                                    const std::string &path, const char *key) {
+  const GgufArray &array = arrayOf(gguf, path, key);
+  if (array.type == GgufType::String)
+    throw Error(part::file(path) + ": " + part::subject(key) + " is not " +
+                part::needed("an array of numbers"));
+  Reader reader(array.bytes, path);
+  std::vector<json> numbers(array.count);
+  for (json &number : numbers)
+    number = readScalar(reader, array.type, key);
+  return numbers;
+}
+
 std::vector<int64_t> qwen::ggufIntegers(const GgufFile &gguf,
                                         const std::string &path,
                                         const char *key) {
@@ -293,6 +306,11 @@ static StoredTensor readTensor(Reader &reader, const std::string &path,
   tensor.offset = reader.number<uint64_t>(entry);
   bytes = static_cast<uint64_t>(storedBytes(type, values));
   return tensor;
+}
+
+void qwen::dropOnes(StoredTensor &tensor, size_t rank) {
+  while (tensor.shape.size() > rank && tensor.shape.front() == 1)
+    tensor.shape.erase(tensor.shape.begin());
 }
 
 static uint64_t readAlignment(const GgufFile &gguf, const std::string &path) {

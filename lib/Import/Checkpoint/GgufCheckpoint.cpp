@@ -11,7 +11,6 @@
 #include "qwen/ABI/KernelABI.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/JsonValue.h"
-#include "qwen/Support/SplitName.h"
 #include "qwen/Support/Text.h"
 #include "qwen/Weights/Forms.h"
 #include "qwen/Weights/Sources.h"
@@ -22,6 +21,7 @@
 #include <set>
 
 using namespace qwen;
+using nlohmann::json;
 namespace fs = std::filesystem;
 
 //===----------------------------------------------------------------------===//
@@ -32,6 +32,15 @@ namespace fs = std::filesystem;
 static constexpr std::string_view kFused = "attn_qkv";
 /// The end of the name that the model gives the router of a shared expert.
 static constexpr std::string_view kSharedGate = ".shared_expert_gate.weight";
+
+/// The dimensions of the tensor that the model calls `name`: a vector's, a
+/// matrix's, or those of the matrices of all experts.
+static size_t rankOf(std::string_view name) {
+  for (std::string_view vector : {"norm.weight", ".bias", ".A_log", ".dt_bias"})
+    if (name.ends_with(vector))
+      return 1;
+  return name.find(".experts.") == name.npos ? 2 : 3;
+}
 
 /// The number of the layer that the tensor `name` of a file belongs to, or
 /// nullopt.
@@ -105,8 +114,12 @@ namespace {
 class ConfigReader {
 public:
   ConfigReader(const GgufFile &gguf, const std::string &path)
-      : path(path), source{path + ": ", path, &read},
-        root(gguf.values, source) {}
+      : path(path), source{path + ": ", path, &read}, all(gguf.values),
+        root(all, source) {
+    readArchitecture();
+    for (const auto &[key, array] : gguf.arrays)
+      readNumberOfLayers(gguf, key);
+  }
 
   /// Reads all but what the tensors say: vocabSize, tied and layerKinds.
   ModelConfig readModel(const FileLayers &layers);
@@ -115,9 +128,10 @@ public:
   /// Adds a note about keys that nobody read.
   void noteUnknown(ModelConfig &model) {
     const std::string_view name = infoOf(architecture).ggufName;
-    noteUnknownKeys(unknownKeys(root, knownGgufKeys(name)), model);
+    noteUnusedKeys("unknown keys", unknownKeys(root, knownGgufKeys(name)),
+                   model);
   }
-  GenerationConfig readGeneration(const GgufFile &gguf, int64_t vocabSize);
+  GenerationConfig readGeneration(const GgufFile &gguf, ModelConfig &model);
   /// Reads what the outputs of `scores`, which errors call `name`, stand for.
   void readLabels(const GgufFile &gguf, const StoredTensor &scores,
                   const ErrorText &name, ModelConfig &model);
@@ -133,7 +147,10 @@ private:
   }
 
   void readArchitecture();
+  void readNumberOfLayers(const GgufFile &gguf, const std::string &key);
   void readModelSizes(ModelConfig &model);
+  /// Rejects another value of the key `key`, if it is there.
+  void requireFlag(const char *key, bool needed);
   ExpertsShape readExperts(const ModelConfig &model);
   void readRope(ModelConfig &model);
   void readYarn(ModelConfig &model);
@@ -144,8 +161,12 @@ private:
   const std::string &path;
   JsonReads read;
   const JsonSource source;
+  /// All keys of the file.
+  json all;
   const JsonValue root;
   Architecture architecture = {};
+  /// The layers that have no heads of attention.
+  std::set<int64_t> withoutHeads;
 };
 } // namespace
 
@@ -161,6 +182,34 @@ void ConfigReader::readArchitecture() {
       return;
     }
   name.refuse(supportedArchitectures(&ArchitectureInfo::ggufName));
+}
+
+/// Where the array `key` has a number for each layer and all are equal, makes
+/// it that number. Layers of linear attention have 0 heads in some files.
+void ConfigReader::readNumberOfLayers(const GgufFile &gguf,
+                                      const std::string &key) {
+  const auto blocks = find(kGgufLayers);
+  const GgufArray &array = gguf.arrays.at(key);
+  if (!blocks || !blocks->is(array.count) || array.type == GgufType::String ||
+      !key.starts_with(nameOf("")))
+    return;
+  const bool mayHaveNone =
+      layersOf(architecture).hasLinear && key.starts_with(nameOf(kGgufHeads));
+  std::set<int64_t> none;
+  std::optional<json> number;
+  const std::vector<json> numbers = ggufNumbers(gguf, path, key.c_str());
+  for (size_t layer = 0; layer < numbers.size(); ++layer) {
+    if (mayHaveNone && numbers[layer] == 0)
+      none.insert(static_cast<int64_t>(layer));
+    else if (number.value_or(numbers[layer]) != numbers[layer])
+      return;
+    else
+      number = numbers[layer];
+  }
+  if (!number)
+    return;
+  all[key] = *number;
+  withoutHeads.merge(none);
 }
 
 /// Reads YaRN's parameters, by the names and rules of llama.cpp.
@@ -241,6 +290,11 @@ void ConfigReader::readModelSizes(ModelConfig &model) {
   readSizes(kGgufSizes, sizeAt, model);
 }
 
+void ConfigReader::requireFlag(const char *key, bool needed) {
+  if (const auto found = find(key); found && found->boolean() != needed)
+    found->refuse(needed ? "supported is true" : "supported is false");
+}
+
 /// Reads the sizes of experts. Without widths of their own, those of a token
 /// share the width of another network, and a shared one has it, as in
 /// llama.cpp.
@@ -262,10 +316,9 @@ ExpertsShape ConfigReader::readExperts(const ModelConfig &model) {
                               : model.intermediateSize;
   }
   experts.normalized = layers.normalizesGgufExperts;
-  if (const auto normalized = find("expert_weights_norm");
-      normalized && normalized->boolean() != experts.normalized)
-    normalized->refuse(experts.normalized ? "supported is true"
-                                          : "supported is false");
+  // The second is Ollama's.
+  for (const char *key : {"expert_weights_norm", "norm_top_k_prob"})
+    requireFlag(key, experts.normalized);
   return experts;
 }
 
@@ -275,10 +328,14 @@ void ConfigReader::readLayerKinds(const StoredTensors &tensors,
   if (!layersOf(architecture).hasLinear)
     return;
   const LinearAttention linear = readLinear(model);
-  for (size_t layer = 0; layer < model.layerKinds.size(); ++layer)
+  for (int64_t layer = 0; layer < model.layers; ++layer)
     if (tensors.find("model.layers." + std::to_string(layer) +
                      ".linear_attn.out_proj.weight"))
-      model.layerKinds[layer] = linear;
+      model.layerKinds[static_cast<size_t>(layer)] = linear;
+    else if (withoutHeads.contains(layer))
+      at(kGgufKvHeads)
+          .error("is 0 for layer " + part::found(std::to_string(layer)) +
+                 ", which has no tensors of linear attention");
 }
 
 /// Reads the number of the model's layers. Draft layers have the last numbers.
@@ -336,19 +393,21 @@ void ConfigReader::readLabels(const GgufFile &gguf, const StoredTensor &scores,
 }
 
 ModelConfig ConfigReader::readModel(const FileLayers &layers) {
-  readArchitecture();
   ModelConfig model = {};
   model.architecture = architecture;
   model.isGguf = true;
   // llama.cpp keeps the order of a model whose projections are joined.
   model.interleavesValueHeads = layersOf(architecture).hasLinear &&
                                 !layersOf(architecture).joinsProjections;
+  // Ollama's key.
+  if (layersOf(architecture).hasLinear)
+    requireFlag("ssm.v_head_reordered", model.interleavesValueHeads);
   readModelSizes(model);
   model.layers = readLayers(layers);
   model.mlpKinds.resize(static_cast<size_t>(model.layers));
   if (layersOf(architecture).hasExperts)
     std::ranges::fill(model.mlpKinds, readExperts(model));
-  const JsonValue heads = at("attention.head_count");
+  const JsonValue heads = at(kGgufHeads);
   if (model.heads % model.kvHeads != 0)
     heads.fail("a multiple of attention.head_count_kv, " +
                std::to_string(model.kvHeads) + ",");
@@ -371,7 +430,9 @@ ModelConfig ConfigReader::readModel(const FileLayers &layers) {
 }
 
 GenerationConfig ConfigReader::readGeneration(const GgufFile &gguf,
-                                              int64_t vocabSize) {
+                                              ModelConfig &model) {
+  const int64_t vocabSize = model.vocabSize;
+  std::set<std::string> beyond;
   GenerationConfig generation;
   for (const auto &[fact, draws] : kGgufSampling)
     if (const auto found = root.findValue(fact.key)) {
@@ -386,8 +447,9 @@ GenerationConfig ConfigReader::readGeneration(const GgufFile &gguf,
       generation.eosTokenIds.push_back(static_cast<int32_t>(id));
   };
   for (const char *key : {kGgufEosToken, kGgufEotToken})
-    if (const auto id = root.findValue(key))
-      addEnd(id->integer(0, vocabSize - 1));
+    if (const auto value = root.findValue(key))
+      if (const auto id = parseSpecialToken(*value, vocabSize, &beyond))
+        addEnd(*id);
   if (gguf.arrays.contains(kGgufTokens)) {
     const auto tokens = ggufStrings(gguf, path, kGgufTokens);
     for (std::string_view name : kGgufEndTokens)
@@ -396,8 +458,9 @@ GenerationConfig ConfigReader::readGeneration(const GgufFile &gguf,
         addEnd(found - tokens.begin());
   }
   if (const auto bos = root.findValue(kGgufBosToken))
-    generation.bosTokenId =
-        static_cast<int32_t>(bos->integer(0, vocabSize - 1));
+    generation.bosTokenId = parseSpecialToken(*bos, vocabSize, &beyond);
+  noteUnusedKeys("tokens beyond the vocabulary", {beyond.begin(), beyond.end()},
+                 model);
   return generation;
 }
 
@@ -434,57 +497,6 @@ private:
 };
 } // namespace
 
-/// Adds the tensors of the other split files to `gguf`, the first one.
-static void addSplitFiles(StoredTensors &tensors, const std::string &file,
-                          GgufFile &gguf) {
-  const auto pathOf = [&](const std::string &name) {
-    return (tensors.directory() / name).string();
-  };
-  const auto integer = [&](const GgufFile &of, const std::string &path,
-                           const char *key, int64_t most) {
-    const JsonSource source = JsonSource::ofFile(path);
-    return JsonValue(of.values, source).at(key).integer(0, most);
-  };
-  if (!gguf.values.contains("split.count"))
-    return;
-  const std::string first = pathOf(file);
-  const int64_t count = integer(gguf, first, "split.count", UINT16_MAX);
-  if (count < 2)
-    return;
-  const auto checkPlace = [&](const GgufFile &of, const std::string &name,
-                              int64_t number) {
-    const int64_t foundNumber =
-        integer(of, pathOf(name), "split.no", UINT16_MAX);
-    const int64_t foundCount =
-        integer(of, pathOf(name), "split.count", UINT16_MAX);
-    if (foundNumber != number || foundCount != count)
-      throw Error(part::file(pathOf(name)) + " says that it is " +
-                  part::found("file " + std::to_string(foundNumber + 1) +
-                              " of " + std::to_string(foundCount)) +
-                  " when " +
-                  part::needed("file " + std::to_string(number + 1) + " of " +
-                               std::to_string(count)) +
-                  " is needed");
-  };
-  checkPlace(gguf, file, 0);
-  for (int64_t number = 1; number < count; ++number) {
-    const auto name = ggufSplitName(file, static_cast<uint64_t>(number));
-    if (!name)
-      throw Error(part::file(first) + " is one of " + std::to_string(count) +
-                  " files when its name is not of the form " +
-                  part::needed("NAME-00001-of-0000N.gguf"));
-    GgufFile other = parseGguf(tensors.map(*name), pathOf(*name));
-    checkPlace(other, *name, number);
-    std::ranges::move(other.tensors, std::back_inserter(gguf.tensors));
-  }
-  const int64_t total = integer(gguf, first, "split.tensors.count", INT32_MAX);
-  if (static_cast<size_t>(total) != gguf.tensors.size())
-    throw Error(part::file(first) + ": " +
-                part::subject("split.tensors.count") + " is " +
-                part::found(total) + " when the files have " +
-                part::needed(gguf.tensors.size()) + " tensors");
-}
-
 std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path,
                                            const AdaptFn &adapt) {
   const std::string where = path.string(), file = path.filename().string();
@@ -499,6 +511,7 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path,
     const std::string name =
         layers.isDraft(tensor) ? std::string(kDraftPrefix) + tensor.name
                                : ggufModelName(model.architecture, tensor.name);
+    dropOnes(tensor, rankOf(name));
     // Most files do not count the one output of this matrix.
     if (name.ends_with(kSharedGate) && tensor.shape.size() == 1)
       tensor.shape.insert(tensor.shape.begin(), 1);
@@ -524,7 +537,7 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path,
   model.tied = !head && !scores;
   if (scores)
     reader.readLabels(gguf, *scores, describeTensor(*scores), model);
-  GenerationConfig generation = reader.readGeneration(gguf, model.vocabSize);
+  GenerationConfig generation = reader.readGeneration(gguf, model);
   reader.noteUnknown(model);
   WeightSources sources = makeSources(tensors.tensors());
   if (layersOf(model.architecture).hasLinear)

@@ -4,6 +4,7 @@
 #define QWEN_LIB_IMPORT_CHECKPOINT_GGUFCHECKPOINT_H
 
 #include "qwen/Import/Checkpoint/Checkpoint.h"
+#include "qwen/Import/Checkpoint/Gguf.h"
 
 #include <filesystem>
 #include <memory>
@@ -15,6 +16,12 @@ namespace qwen {
 /// supported.
 std::unique_ptr<Checkpoint> openGguf(const std::filesystem::path &path,
                                      const AdaptFn &adapt);
+
+/// Adds the tensors of the other split files to `gguf`, the first one, which is
+/// `file` in the folder of `tensors`. Throws Error for files that do not belong
+/// together.
+void addSplitFiles(StoredTensors &tensors, const std::string &file,
+                   GgufFile &gguf);
 
 } // namespace qwen
 

@@ -21,6 +21,8 @@ static constexpr ModuleName kLayerModules[] = {
     {"linear_attn.in_proj_b", "ssm_beta"},
     {"linear_attn.A_log", "ssm_a"},
     {"linear_attn.dt_bias", "ssm_dt.bias"},
+    // Ollama's name.
+    {"linear_attn.dt_bias", "ssm_dt"},
     {"linear_attn.conv1d", "ssm_conv1d"},
     {"linear_attn.norm", "ssm_norm"},
     {"linear_attn.out_proj", "ssm_out"},
@@ -47,7 +49,7 @@ static constexpr ModuleName kLayerModules[] = {
     {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
     {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
 };
-static constexpr size_t kLinearModules = 12;
+static constexpr size_t kLinearModules = 13;
 
 static ModuleNames namesOf(Architecture architecture) {
   const std::span<const ModuleName> all = kLayerModules;

@@ -6,6 +6,8 @@
 
 #include "qwen/Support/Error.h"
 
+#include <algorithm>
+#include <limits>
 #include <system_error>
 
 using namespace qwen;
@@ -44,9 +46,82 @@ std::optional<std::string> qwen::readSmallFile(const fs::path &path) {
   return text;
 }
 
+namespace {
+/// A number that Python's JSON has besides others.
+struct PythonNumber {
+  std::string_view name;
+  double value;
+};
+} // namespace
+
+/// -Infinity before Infinity.
+static constexpr PythonNumber kPythonNumbers[] = {
+    {"NaN", std::numeric_limits<double>::quiet_NaN()},
+    {"-Infinity", -std::numeric_limits<double>::infinity()},
+    {"Infinity", std::numeric_limits<double>::infinity()}};
+/// Begins the strings that stand for them, and hardly any other.
+static constexpr char kMark = '\x7f';
+
+/// The number of Python that `text` begins with, or null. That of a key is
+/// none.
+static const PythonNumber *findPythonNumber(std::string_view text) {
+  for (const PythonNumber &number : kPythonNumbers)
+    if (text.starts_with(number.name)) {
+      const size_t next = text.find_first_not_of(" \t\r\n", number.name.size());
+      return next != text.npos && text[next] == ':' ? nullptr : &number;
+    }
+  return nullptr;
+}
+
+std::optional<std::string> qwen::readJsonText(const fs::path &path) {
+  std::optional<std::string> text = readSmallFile(path);
+  if (!text || std::ranges::none_of(kPythonNumbers, [&](const auto &number) {
+        return text->find(number.name) != std::string::npos;
+      }))
+    return text;
+  std::string result;
+  bool isInString = false;
+  for (std::string_view rest = *text; !rest.empty();) {
+    const PythonNumber *number = isInString ? nullptr : findPythonNumber(rest);
+    size_t taken = number ? number->name.size() : 1;
+    if (number)
+      result.append("\"").append(1, kMark).append(number->name).append("\"");
+    else if (isInString && rest.front() == '\\')
+      taken = std::min<size_t>(2, rest.size());
+    else if (rest.front() == '"')
+      isInString = !isInString;
+    if (!number)
+      result += rest.substr(0, taken);
+    rest.remove_prefix(taken);
+  }
+  return result;
+}
+
+/// Makes strings that stand for numbers these numbers.
+static void restoreNumbers(json &value) {
+  if (value.is_structured())
+    for (json &inner : value)
+      restoreNumbers(inner);
+  if (!value.is_string())
+    return;
+  const std::string &text = value.get_ref<const std::string &>();
+  for (const PythonNumber &number : kPythonNumbers)
+    if (text.starts_with(kMark) && text.substr(1) == number.name) {
+      value = number.value;
+      return;
+    }
+}
+
+json qwen::parseJsonText(const std::string &text, const ErrorText &what) {
+  json value = parseJsonObject<json>(text, what);
+  if (text.find(kMark) != std::string::npos)
+    restoreNumbers(value);
+  return value;
+}
+
 std::optional<json> qwen::readJsonObject(const fs::path &path) {
-  const std::optional<std::string> text = readSmallFile(path);
+  const std::optional<std::string> text = readJsonText(path);
   if (!text)
     return std::nullopt;
-  return parseJsonObject<json>(*text, part::file(path.string()));
+  return parseJsonText(*text, part::file(path.string()));
 }

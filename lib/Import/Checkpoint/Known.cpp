@@ -13,8 +13,9 @@ using Names = std::string_view;
 // Tensors
 //===----------------------------------------------------------------------===//
 
-static constexpr Names kVisionTensors[] = {"visual.*", "model.visual.*",
-                                           "transformer.visual.*"};
+/// Those of GGUF files are the last two.
+static constexpr Names kVisionTensors[] = {
+    "visual.*", "model.visual.*", "transformer.visual.*", "v.*", "mm.*"};
 static constexpr Names kDraftTensors[] = {"mtp.*", "model.mtp.*"};
 static constexpr Names kTiedTensors[] = {"lm_head.weight"};
 static constexpr Names kRotaryTensors[] = {
@@ -40,12 +41,19 @@ static constexpr KnownNames kTensors[] = {
 
 std::span<const KnownNames> qwen::knownTensors() { return kTensors; }
 
-std::optional<std::string_view> qwen::knownTensorKind(const std::string &name) {
-  for (const auto &[kind, patterns] : kTensors)
-    for (std::string_view pattern : patterns)
+/// The row of `table` that has a pattern of `name`, or null.
+static const KnownNames *findKnown(std::span<const KnownNames> table,
+                                   const std::string &name) {
+  for (const KnownNames &row : table)
+    for (std::string_view pattern : row.names)
       if (fnmatch(std::string(pattern).c_str(), name.c_str(), 0) == 0)
-        return kind;
-  return std::nullopt;
+        return &row;
+  return nullptr;
+}
+
+std::optional<std::string_view> qwen::knownTensorKind(const std::string &name) {
+  const KnownNames *found = findKnown(kTensors, name);
+  return found ? std::optional(found->kind) : std::nullopt;
 }
 
 //===----------------------------------------------------------------------===//
@@ -232,18 +240,81 @@ static constexpr FixedKey kConfigFixed[] = {
 KnownKeys qwen::knownConfigKeys() { return {kConfigKeys, kConfigFixed}; }
 
 //===----------------------------------------------------------------------===//
+// Keys of generation_config.json
+//===----------------------------------------------------------------------===//
+
+static constexpr Names kPaddingKeys[] = {"pad_token_id",
+                                         "decoder_start_token_id"};
+/// The last two are of a Qwen 1.
+static constexpr Names kLengthKeys[] = {"max_length",  "max_new_tokens",
+                                        "max_time",    "max_cache_len",
+                                        "chat_format", "max_window_size"};
+static constexpr Names kGenerationLibraryKeys[] = {
+    "_from_model_config",
+    "assistant_*",
+    "cache_config",
+    "cache_implementation",
+    "compile_config",
+    "continuous_batching_config",
+    "disable_compile",
+    "is_assistant",
+    "low_memory",
+    "max_matching_ngram_size",
+    "num_assistant_tokens",
+    "num_assistant_tokens_schedule",
+    "output_*",
+    "prefill_chunk_size",
+    "prompt_lookup_num_tokens",
+    "return_dict_in_generate",
+    "speculation_type",
+    "target_lookbehind",
+    "transformers_version",
+    "use_cache",
+    "use_mtp"};
+static constexpr KnownNames kGenerationKeys[] = {
+    {"padding", kPaddingKeys},
+    {"limits of length", kLengthKeys},
+    {"how a library computes", kGenerationLibraryKeys},
+};
+/// The values that have no effect.
+static constexpr FixedKey kGenerationFixed[] = {
+#define QWEN_MODEL_SAMPLING(...)
+#define QWEN_SAMPLING(Type, Field, Name, Default, ...) {#Name, #Default},
+#include "qwen/ABI/SamplerOptions.def"
+#define QWEN_BEAM_OPTION(Type, Field, Name, Default, ...) {#Name, #Default},
+#include "qwen/ABI/BeamOptions.def"
+    {"early_stopping", "false"},
+    {"encoder_no_repeat_ngram_size", "0"},
+    {"encoder_repetition_penalty", "1"},
+    {"min_length", "0"},
+    {"min_new_tokens", "0"},
+    {"num_return_sequences", "1"},
+    {"remove_invalid_values", "false"},
+    {"renormalize_logits", "false"},
+    {"token_healing", "false"},
+};
+
+KnownKeys qwen::knownGenerationKeys() {
+  return {kGenerationKeys, kGenerationFixed, "", {}, /*tellsFixed=*/true};
+}
+
+//===----------------------------------------------------------------------===//
 // Keys of a GGUF architecture
 //===----------------------------------------------------------------------===//
 
-static constexpr Names kGgufAxes[] = {"rope.dimension_sections",
-                                      "n_deepstack_layers"};
+static constexpr Names kGgufVision[] = {"vision.*", "image_token_id",
+                                        "vision_start_token_id",
+                                        "vision_end_token_id"};
+static constexpr Names kGgufAxes[] = {
+    "mrope_sections", "n_deepstack_layers", "rope.dimension_sections",
+    "rope.mrope_interleaved", "rope.mrope_section"};
 static constexpr Names kGgufWindow[] = {"attention.sliding_window_pattern",
                                         "rope.dimension_count_swa",
                                         "rope.freq_base_swa"};
 /// Without experts.
 static constexpr Names kGgufExperts[] = {
     "expert_feed_forward_length", "expert_shared_feed_forward_length",
-    "expert_used_count", "expert_weights_norm"};
+    "expert_used_count", "expert_weights_norm", "norm_top_k_prob"};
 static constexpr Names kGgufTraining[] = {"rope.scaling.finetuned"};
 static constexpr Names kGgufOther[] = {"attention.layer_norm_epsilon",
                                        "classifier.output_labels",
@@ -253,6 +324,7 @@ static constexpr Names kGgufOther[] = {"attention.layer_norm_epsilon",
                                        "tensor_data_layout",
                                        "vocab_size"};
 static constexpr KnownNames kGgufKeys[] = {
+    {"vision", kGgufVision},
     {"axes of positions", kGgufAxes},
     {"sliding window that is off", kGgufWindow},
     {"experts that are not there", kGgufExperts},
@@ -306,14 +378,16 @@ KnownKeys qwen::knownGgufKeys(std::string_view architecture) {
 // Unread keys
 //===----------------------------------------------------------------------===//
 
-/// Throws Error if `value` changes the result.
-static void checkFixed(const JsonValue &value, const FixedKey &fixed) {
-  if (value.isNull())
-    return;
+/// Whether `value` has no effect.
+static bool hasNoEffect(const JsonValue &value, const FixedKey &fixed) {
+  return value.isNull() || value.is(json::parse(fixed.value)) ||
+         (!fixed.other.empty() && value.is(json::parse(fixed.other)));
+}
+
+/// Throws Error for `value`, which changes the result.
+[[noreturn]] static void refuseFixed(const JsonValue &value,
+                                     const FixedKey &fixed) {
   const json needed = json::parse(fixed.value);
-  const json other = fixed.other.empty() ? needed : json::parse(fixed.other);
-  if (value.is(needed) || value.is(other))
-    return;
   if (!needed.is_null() && !value.isOfKind(needed))
     value.fail(needed.is_boolean()  ? "true or false"
                : needed.is_string() ? "a string"
@@ -330,25 +404,22 @@ std::vector<std::string> qwen::unknownKeys(const JsonValue &root,
     const auto begins = [&](std::string_view prefix) {
       return name.starts_with(prefix);
     };
-    if (std::ranges::any_of(keys.elsewhere, begins))
+    // A key that is null says that something is off.
+    if (value.isNull() || std::ranges::any_of(keys.elsewhere, begins))
       continue;
     if (!begins(keys.prefix)) {
       unknown.push_back(value.name());
       continue;
     }
-    const std::string_view key =
-        std::string_view(name).substr(keys.prefix.size());
+    const std::string key = name.substr(keys.prefix.size());
     const auto fixed = std::ranges::find(keys.fixed, key, &FixedKey::key);
-    if (fixed != keys.fixed.end()) {
-      checkFixed(value, *fixed);
+    const bool isFixed = fixed != keys.fixed.end();
+    if (isFixed ? hasNoEffect(value, *fixed)
+                : findKnown(keys.known, key) != nullptr)
       continue;
-    }
-    const bool isKnown =
-        std::ranges::any_of(keys.known, [&](const KnownNames &names) {
-          return std::ranges::find(names.names, key) != names.names.end();
-        });
-    if (!isKnown)
-      unknown.push_back(value.name());
+    if (isFixed && !keys.tellsFixed)
+      refuseFixed(value, *fixed);
+    unknown.push_back(value.name());
   }
   return unknown;
 }

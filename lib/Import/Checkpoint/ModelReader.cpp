@@ -61,12 +61,13 @@ void qwen::checkSizes(const std::string &path, const ModelShape &model) {
   checkK(path, "mlp.down_proj.weight", model.intermediateSize);
 }
 
-void qwen::noteUnknownKeys(const std::vector<std::string> &names,
-                           ModelConfig &model) {
+void qwen::noteUnusedKeys(const std::string &what,
+                          const std::vector<std::string> &names,
+                          ModelConfig &model) {
   if (names.empty())
     return;
   std::string line;
   for (const std::string &name : names)
     line += (line.empty() ? "" : ", ") + name;
-  model.notes.push_back("not used, unknown keys: " + printable(line));
+  model.notes.push_back("not used, " + what + ": " + printable(line));
 }

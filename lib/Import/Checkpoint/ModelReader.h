@@ -31,8 +31,9 @@ void readSizes(const Keys &keys, At at, ModelShape &shape) {
 void setYarn(ModelConfig &model, const numerics::Yarn &yarn,
              double attentionFactor);
 
-/// Adds a note about the unknown keys `names`, if there are any.
-void noteUnknownKeys(const std::vector<std::string> &names, ModelConfig &model);
+/// Adds a note about `what`, such as "unknown keys", if there are `names`.
+void noteUnusedKeys(const std::string &what,
+                    const std::vector<std::string> &names, ModelConfig &model);
 
 /// Throws Error, which begins with `path`, for a head_dim or a K of a product
 /// that is not supported (ModelShape).

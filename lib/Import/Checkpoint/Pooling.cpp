@@ -47,7 +47,7 @@ static std::string readModes(const fs::path &path) {
 
 std::string qwen::readPooling(const fs::path &dir) {
   const fs::path path = dir / "modules.json";
-  const std::optional<std::string> text = readSmallFile(path);
+  const std::optional<std::string> text = readJsonText(path);
   if (!text)
     return readModes(dir / "1_Pooling" / "config.json");
   checkJson(*text, part::file(path.string()), {});

@@ -78,7 +78,7 @@ WeightSources qwen::readWeights(const StoredTensors &stored,
   JsonReads read;
   JsonSource source = JsonSource::ofFile(quantization.file, &read);
   source.keysOf = [&](const std::string &path) {
-    return keysInOrder(readSmallFile(quantization.file).value_or("{}"), path);
+    return keysInOrder(readJsonText(quantization.file).value_or("{}"), path);
   };
   const JsonValue config(quantization.value, quantization.key, source);
   WeightSources sources = makeSources(tensors, config, quantization.method);
@@ -86,6 +86,6 @@ WeightSources qwen::readWeights(const StoredTensors &stored,
   std::vector<std::string> unknown;
   for (const auto &[name, value] : config.unread())
     unknown.push_back(value.name());
-  noteUnknownKeys(unknown, model);
+  noteUnusedKeys("unknown keys", unknown, model);
   return sources;
 }

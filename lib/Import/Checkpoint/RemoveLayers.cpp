@@ -62,22 +62,20 @@ std::set<std::string> Checkpoint::removeLayers(const Pruning &pruning) {
                 part::file(where.string()) +
                 ": the layers that stay must be those of a smaller hybrid");
   WeightSources kept;
-  std::set<std::string> removed, used;
+  std::set<std::string> removed;
   for (const auto &[name, entry] : sources.all()) {
     const auto layer = layerNameOf(name);
     const bool isLayer = layer && layer->first < std::ssize(numbers);
     const int64_t number =
         isLayer ? numbers[static_cast<size_t>(layer->first)] : 0;
-    (number < 0 ? removed : used)
-        .insert(entry.tensors.begin(), entry.tensors.end());
-    if (number >= 0)
+    if (number < 0)
+      removed.insert(entry.tensors.begin(), entry.tensors.end());
+    else
       kept.set(isLayer ? std::string(kLayers) + std::to_string(number) +
                              layer->second
                        : name,
                entry);
   }
-  for (const std::string &tensor : used)
-    removed.erase(tensor);
   sources = std::move(kept);
   model.layers = std::ssize(kinds);
   model.layerKinds = std::move(kinds);

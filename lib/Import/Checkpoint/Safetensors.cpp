@@ -8,6 +8,7 @@
 #include "qwen/Support/Error.h"
 
 #include <algorithm>
+#include <fnmatch.h>
 #include <optional>
 #include <set>
 
@@ -274,6 +275,41 @@ static bool indexReplaces(const std::map<std::string, std::string> &fileOf,
   return missing == files.end();
 }
 
+namespace {
+/// Weights that are not read.
+struct OtherWeights {
+  /// What the name of their file is, as for fnmatch.
+  const char *pattern;
+  const char *wayOut;
+};
+} // namespace
+
+/// The first row counts.
+static constexpr OtherWeights kOtherWeights[] = {
+    {"adapter_model.safetensors",
+     "an adapter: compile its base model with --lora FOLDER"},
+    {"*-of-*.safetensors", "a part of the weights: the index, which names the "
+                           "tensors of each part, is needed, too"},
+    {"*.safetensors", "under another name: rename it to model.safetensors"},
+    {"*.gguf", "a GGUF file: name that instead of the folder"},
+    {"*.bin", "a file of PyTorch: save the model as safetensors"},
+    {"*.pt", "a file of PyTorch: save the model as safetensors"},
+    {"*.pth", "a file of PyTorch: save the model as safetensors"},
+};
+
+/// "; it has FILE, ..." with the way out, or "" for a folder without weights.
+static std::string otherWeights(const std::filesystem::path &dir) {
+  std::error_code ignored;
+  std::set<std::string> names;
+  for (const auto &entry : std::filesystem::directory_iterator(dir, ignored))
+    names.insert(entry.path().filename().string());
+  for (const auto &[pattern, wayOut] : kOtherWeights)
+    for (const std::string &name : names)
+      if (fnmatch(pattern, name.c_str(), 0) == 0)
+        return "; it has " + quote(name) + ", " + wayOut;
+  return "";
+}
+
 StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
   requireDirectory(dir);
   StoredTensors tensors(dir);
@@ -291,7 +327,7 @@ StoredTensors qwen::openSafetensors(const std::filesystem::path &dir) {
   const std::optional<json> index = readJsonObject(indexPath);
   if (!index && !hasSingle)
     throw Error(part::file(dir.string()) + " has neither " + kSingleFile +
-                " nor " + kIndexFile);
+                " nor " + kIndexFile + otherWeights(dir));
   const auto fileOf = index ? parseIndex(*index, indexPath)
                             : std::map<std::string, std::string>();
   if (hasSingle && !indexReplaces(fileOf, tensors)) {

@@ -54,7 +54,7 @@ static uint32_t readId(const fs::path &file, const std::string &token,
 static void requireNone(const fs::path &file, const json &object,
                         const std::string &where, const char *key) {
   const json &value = member(object, key);
-  if (!value.is_null() && value != false && value != "")
+  if (!value.is_null() && value != false && value != "" && value != 0)
     fail(file, where + " has " + key + " " + part::found(describe(value)) +
                    ", which is not supported");
 }
@@ -220,9 +220,24 @@ static constexpr WordPattern kWordPatterns[] = {
      true},
 };
 
-static void checkNormalizer(const fs::path &file, const json &normalizer,
+/// `step`, or the only step of a sequence, whose steps are the member `steps`.
+static const json &onlyStep(const json &step, const char *steps) {
+  const json *only = &step;
+  for (;;) {
+    const json &inner = member(*only, steps);
+    if (member(*only, "type") != "Sequence" || !inner.is_array() ||
+        inner.size() != 1)
+      return *only;
+    only = &inner[0];
+  }
+}
+
+static void checkNormalizer(const fs::path &file, const json &value,
                             CheckpointTokenizer &result) {
-  if (normalizer.is_null()) {
+  const json &normalizer = onlyStep(value, "normalizers");
+  const bool isEmpty = member(normalizer, "type") == "Sequence" &&
+                       member(normalizer, "normalizers") == json::array();
+  if (normalizer.is_null() || isEmpty) {
     result.normalizesNfc = false;
     return;
   }
@@ -251,12 +266,14 @@ static bool isPlainByteLevel(const json &step) {
          member(step, "use_regex") == false;
 }
 
-static void readPreTokenizer(const fs::path &file, const json &value,
+static void readPreTokenizer(const fs::path &file, const json &whole,
                              CheckpointTokenizer &result) {
-  const json &steps = member(value, "pretokenizers");
+  constexpr const char *kSteps = "pretokenizers";
+  const json &value = onlyStep(whole, kSteps);
+  const json &steps = member(value, kSteps);
   if (member(value, "type") == "Sequence" && steps.is_array() &&
-      steps.size() == 2 && isPlainByteLevel(steps[1]))
-    if (const WordPattern *pattern = wordPattern(steps[0])) {
+      steps.size() == 2 && isPlainByteLevel(onlyStep(steps[1], kSteps)))
+    if (const WordPattern *pattern = wordPattern(onlyStep(steps[0], kSteps))) {
       result.marksJoinLetters = pattern->marksJoinLetters;
       return;
     }
@@ -316,7 +333,8 @@ static void readTokenizerJson(const fs::path &file, const json &tokenizer,
     requireNone(file, model, "model", key);
   checkNormalizer(file, member(tokenizer, "normalizer"), result);
   readPreTokenizer(file, member(tokenizer, "pre_tokenizer"), result);
-  const json &decoder = member(member(tokenizer, "decoder"), "type");
+  const json &decoder =
+      member(onlyStep(member(tokenizer, "decoder"), "decoders"), "type");
   if (decoder != "ByteLevel")
     fail(file, "decoder " + part::found(describe(decoder)) +
                    " is not supported (ByteLevel is)");
@@ -354,7 +372,8 @@ static uint32_t parseId(const fs::path &file, const std::string &key) {
   return readId(file, key, json(std::stoul(key)));
 }
 
-/// tokenizer_config.json, special_tokens_map.json and added_tokens.json.
+/// tokenizer_config.json, special_tokens_map.json, added_tokens.json and the
+/// files of chat templates.
 static void readConfigs(const fs::path &dir, CheckpointTokenizer &result) {
   std::set<std::string> specials;
   const fs::path templateFile = dir / "chat_template.jinja";
@@ -384,7 +403,13 @@ static void readConfigs(const fs::path &dir, CheckpointTokenizer &result) {
   if (source) {
     result.chatTemplate = *source;
     result.chatTemplateFile = templateFile;
+    return;
   }
+  // Of processors, which older versions of transformers wrote.
+  const fs::path processorFile = dir / "chat_template.json";
+  if (result.chatTemplate.empty())
+    if (const std::optional<json> processor = readJsonObject(processorFile))
+      readTemplate(processorFile, member(*processor, "chat_template"), result);
 }
 
 std::optional<CheckpointTokenizer>

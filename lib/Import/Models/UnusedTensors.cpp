@@ -41,17 +41,24 @@ bool UnusedTensors::isIgnored(const StoredTensor &tensor) {
 }
 
 /// Whether the tensor `name` is a bias of zeros beside integers: writers of
-/// GPTQ give each matrix a bias.
+/// GPTQ give each matrix a bias. A layer of the model may have another number
+/// than its tensors.
 static bool isZeroBias(const std::string &name, const StoredTensor &tensor,
                        const WeightSources &weights) {
   constexpr std::string_view kBias = ".bias";
   if (!name.ends_with(kBias) || !tensor.type)
     return false;
-  const WeightSources::Entry *matrix =
-      weights.find(name.substr(0, name.size() - kBias.size()) + ".weight");
-  return matrix && matrix->tensors.size() > 1 &&
-         std::ranges::all_of(tensor.bytes,
-                             [](uint8_t byte) { return byte == 0; });
+  const std::string module = name.substr(0, name.size() - kBias.size() + 1);
+  const auto isOfModule = [&](const std::string &other) {
+    return other.starts_with(module);
+  };
+  return std::ranges::all_of(tensor.bytes,
+                             [](uint8_t byte) { return byte == 0; }) &&
+         std::ranges::any_of(weights.all(), [&](const auto &weight) {
+           const std::vector<std::string> &tensors = weight.second.tensors;
+           return tensors.size() > 1 &&
+                  std::ranges::any_of(tensors, isOfModule);
+         });
 }
 
 void UnusedTensors::add(const std::string &name, const StoredTensor &tensor) {

@@ -59,13 +59,6 @@ private:
 
 } // namespace
 
-static bool isNfc(const std::string &text) {
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> normalized(
-      utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t *>(text.c_str())),
-      &std::free);
-  return normalized && text == reinterpret_cast<char *>(normalized.get());
-}
-
 //===----------------------------------------------------------------------===//
 // From the checkpoint's tokenizer to tables
 //===----------------------------------------------------------------------===//
@@ -167,14 +160,8 @@ static std::vector<MergeSlot> mergeTable(CheckpointTokenizer &from) {
 
 static std::vector<AddedToken> addedTable(const CheckpointTokenizer &from) {
   std::vector<AddedToken> table;
-  for (const auto &[id, added] : from.added) {
-    if (from.normalizesNfc && (added.flags & AddedNormalized) &&
-        !isNfc(added.text))
-      fail(from.vocabFile, "added token " + quote(added.text) +
-                               " is matched in normalized text and is not "
-                               "normalized (NFC) itself");
+  for (const auto &[id, added] : from.added)
     table.push_back({id, added.flags});
-  }
   return table;
 }
 

@@ -2,6 +2,7 @@
 
 #include "server/batch/BatchLine.h"
 
+#include "qwen/Support/JsonDigits.h"
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
 
@@ -33,7 +34,7 @@ static std::string stringOf(const ordered_json &line, const char *key) {
 }
 
 static void checkId(const ordered_json &id, const char *key) {
-  if (!id.is_string() && !id.is_number_integer())
+  if (!id.is_string() && !id.is_number_integer() && !digitsOf(id))
     throw Error(quote(key) + " is " + describe(id) +
                 " when a string or an integer is needed");
   if (const size_t size = dump(id).size(); size > kMostIdBytes)
@@ -78,11 +79,10 @@ BatchLine server::parseBatchLine(std::string_view text, uint64_t number) {
   line.request.seed = number;
   try {
     // The body has these limits, one level deeper.
-    auto object =
-        parseJsonObject<ordered_json>(text, "the line",
-                                      {.depth = kRequestJson.depth + 1,
-                                       .elements = kRequestJson.elements,
-                                       .keys = kRequestJson.keys});
+    auto object = parseObjectWithDigits(text, "the line",
+                                        {.depth = kRequestJson.depth + 1,
+                                         .elements = kRequestJson.elements,
+                                         .keys = kRequestJson.keys});
     const bool isWhole = object.contains("custom_id");
     const char *const key = isWhole ? "custom_id" : "id";
     if (!object.contains(key))
@@ -127,7 +127,7 @@ std::string server::failureLine(const BatchLine &line) {
 
 AnsweredLine server::parseAnswerLine(std::string_view text) {
   AnsweredLine line;
-  const auto object = parseJsonObject<ordered_json>(text, "the line");
+  const ordered_json object = parseObjectWithDigits(text, "the line");
   const std::string id = stringOf(object, "id");
   const char *const end = id.data() + id.size();
   const char *const digits = id.data() + std::min(kIdStart.size(), id.size());

@@ -335,6 +335,14 @@ asio::awaitable<bool> Connection::watch() {
   } while (true);
 }
 
+asio::awaitable<bool> Connection::awaitStart() {
+  // The scheduler's steps wake connections, and it does not have the request.
+  constexpr std::chrono::milliseconds kPause(5);
+  while (!running->hasStarted())
+    co_await waitForChange(kPause);
+  co_return true;
+}
+
 asio::awaitable<Reply> Connection::collect() {
   while (true) {
     if (std::optional<Reply> reply = takeWhole(*running))
@@ -432,6 +440,8 @@ asio::awaitable<bool> Connection::answer(Parser &parser) {
   }
   running = reply.stream;
   bool isOpen = false;
+  if (!running->hasStarted())
+    co_await (awaitStart() || watch());
   if (running->isEvents())
     isOpen = co_await sendEvents();
   else

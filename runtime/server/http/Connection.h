@@ -79,6 +79,8 @@ private:
   /// Answers a request. Returns whether the connection stays open.
   boost::asio::awaitable<bool> answer(Parser &parser);
   boost::asio::awaitable<bool> send(Reply reply, bool keepOpen);
+  /// Waits until it is known whether the request is refused.
+  boost::asio::awaitable<bool> awaitStart();
   /// Both set `status` and `outcome`.
   boost::asio::awaitable<bool> sendWhole();
   boost::asio::awaitable<bool> sendEvents();

@@ -2,6 +2,8 @@
 
 #include "server/http/Message.h"
 
+#include "qwen/Support/JsonDigits.h"
+
 #include <algorithm>
 #include <random>
 
@@ -55,5 +57,5 @@ std::string server::randomId(const std::string &prefix) {
 }
 
 std::string server::dump(const ordered_json &object) {
-  return object.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return dumpWithDigits(object);
 }

@@ -57,8 +57,11 @@ public:
   };
 
   virtual ~ReplyStream() = default;
+  /// Whether the model answers the request, or it was refused before. WakeFn
+  /// does not wait for it.
+  virtual bool hasStarted() const { return true; }
   /// Whether the parts are events, which are sent as they come. Else the last
-  /// part has the whole body.
+  /// part has the whole body. A request that was refused has no events.
   virtual bool isEvents() const = 0;
   /// What has come since the last call.
   virtual Part take() = 0;

@@ -23,10 +23,13 @@ static constexpr OwnKind kMessages = {
       return messagesSchema(limits.ignoreUnknown);
     }};
 
+static constexpr const char *kThinking = "enable_thinking",
+                            *kPreserve = "preserve_thinking";
+
 void ChatParameters::setEffort(J value) {
   ownVariables["reasoning_effort"] = value;
   if (value == "none")
-    ownVariables["enable_thinking"] = false;
+    ownVariables[kThinking] = false;
 }
 
 ordered_json ChatParameters::templateVariables() const {
@@ -40,8 +43,6 @@ template <const char *const &Name>
 static void setVariable(void *group, J value) {
   static_cast<Chat *>(group)->ownVariables[Name] = value;
 }
-static constexpr const char *kThinking = "enable_thinking",
-                            *kPreserve = "preserve_thinking";
 
 // clang-format off
 static constexpr Parameter kChatRows[] = {
@@ -117,6 +118,7 @@ static void addConversation(const Service &service, const Chat &chat,
   service.checkSize(chat.tools.dump(), "tools");
   ordered_json variables = service.templateVariables;
   variables.update(chat.templateVariables());
+  task.mayReason = variables.value(kThinking, ordered_json()) != false;
   variables["messages"] = chat.messages;
   task.calls = chat.calls(service.tools.format);
   if (task.calls.format)

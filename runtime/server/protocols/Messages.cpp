@@ -64,6 +64,14 @@ static constexpr std::array kMembers = std::to_array<Member>({
     {"annotations", Member::Ignored},
     {"audio", Member::Ignored},
     {"id", Member::Ignored},
+    // What clients add to the messages that they got and send back: the parsed
+    // content, and the fields of litellm and of other providers.
+    {"parsed", Member::Ignored},
+    {"provider_specific_fields", Member::Ignored},
+    {"reasoning_details", Member::Ignored},
+    {"thinking_blocks", Member::Ignored},
+    {"cache_control", Member::Ignored},
+    {"extra_content", Member::Ignored},
     {"tool_calls", Member::Calls, "tool_calls"},
     {"tool_call_id", Member::Text, "tool_call_id"},
     {"function_call", Member::Null},

@@ -9,6 +9,8 @@
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 using namespace qwen;
 using namespace qwen::server;
@@ -195,21 +197,28 @@ CallOptions ToolParameters::calls(const CallFormat *format) const {
 // Calls of messages
 //===----------------------------------------------------------------------===//
 
-/// The arguments of a call: an object, or the text of one.
-static ordered_json argumentsOf(J value, const std::string &name) {
+/// The arguments of a call: an object, or the text of one. Others become {}: a
+/// call may be broken or cut, and an error would stay in the history of an
+/// agent that sends back what it got.
+static ordered_json argumentsOf(J value) {
   if (value.is_object())
     return value;
-  const auto *const text = value.get_ptr<const std::string *>();
-  if (value.is_null() || (text && text->empty()))
-    return ordered_json::object();
-  try {
-    if (text)
-      return parseJsonObject<ordered_json>(*text, name, kRequestJson);
-  } catch (const Error &error) {
-    throw ApiError(400, error.what(), name);
-  }
-  throw ApiError(400, name + " must be an object, or a string with one", name);
+  if (const auto *const text = value.get_ptr<const std::string *>())
+    try {
+      return parseObjectWithDigits(*text, "arguments", kRequestJson);
+    } catch (const Error &) {
+      // The model has not written an object.
+    }
+  return ordered_json::object();
 }
+
+/// The members of a call and of its function. Clients add the last ones to what
+/// they got: they have no effect.
+static constexpr std::array kCallMembers = std::to_array<std::string_view>(
+    {"id", "type", "function", "index", "provider_specific_fields",
+     "cache_control", "extra_content"});
+static constexpr std::array kFunctionMembers = std::to_array<std::string_view>(
+    {"name", "arguments", "parsed_arguments", "provider_specific_fields"});
 
 static ordered_json toolCallOf(J value, const std::string &name,
                                bool ignoreUnknown) {
@@ -229,16 +238,16 @@ static ordered_json toolCallOf(J value, const std::string &name,
     throw ApiError(400, name + ".type must be function", name + ".type");
   J function = value["function"];
   if (!ignoreUnknown) {
-    requireMembers(value, name, {"id", "type", "index", "function"});
-    requireMembers(function, name + ".function", {"name", "arguments"});
+    requireMembers(value, name, {kCallMembers.begin(), kCallMembers.end()});
+    requireMembers(function, name + ".function",
+                   {kFunctionMembers.begin(), kFunctionMembers.end()});
   }
   ordered_json call = {{"type", "function"}};
   if (value.contains("id"))
     call["id"] = value["id"];
   call["function"] = {
       {"name", function["name"]},
-      {"arguments", argumentsOf(function.value("arguments", ordered_json()),
-                                name + ".function.arguments")}};
+      {"arguments", argumentsOf(function.value("arguments", ordered_json()))}};
   return call;
 }
 
@@ -258,16 +267,19 @@ ordered_json server::toolCallsSchema(bool ignoreUnknown) {
     "properties": {
       "id": {"type": ["string", "null"]},
       "type": {"enum": ["function", null]},
-      "index": {},
       "function": {
         "type": "object", "required": ["name"],
         "properties": {
           "name": {"type": "string"},
           "arguments": {
-            "type": ["object", "string", "null"],
-            "description": "An object, or a string with one"}}}}}})");
-  schema["items"]["additionalProperties"] = ignoreUnknown;
-  schema["items"]["properties"]["function"]["additionalProperties"] =
-      ignoreUnknown;
+            "description": "An object, or a string with one; others count as {}"}}}}}})");
+  const auto addMembers = [&](ordered_json &object,
+                              std::span<const std::string_view> members) {
+    for (const std::string_view member : members)
+      object["properties"].emplace(std::string(member), ordered_json::object());
+    object["additionalProperties"] = ignoreUnknown;
+  };
+  addMembers(schema["items"], kCallMembers);
+  addMembers(schema["items"]["properties"]["function"], kFunctionMembers);
   return schema;
 }

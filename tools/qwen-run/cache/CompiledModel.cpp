@@ -9,18 +9,21 @@
 #include "cache/Fingerprint.h"
 #include "cache/ModelSource.h"
 #include "cache/RunCompiler.h"
+#include "cache/ScratchFolder.h"
 #include "qwen/ABI/CpuFeatures.h"
 #include "qwen/Support/ControlGroups.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -200,6 +203,10 @@ private:
   std::vector<std::string> otherVersions() const;
   std::string again() const;
   void compileLocked(int lock);
+  /// Compiles, or waits for another process that does.
+  void compileIntoCache();
+  /// Whether the cache and `place` share their room.
+  bool isOnDisk(const fs::path &place) const;
   std::string compilePrivately() const;
 
   const std::string given;
@@ -274,11 +281,13 @@ bool Request::isUsable(const std::string &name) {
     return false;
   const fs::path file = folder->fileOf(name);
   try {
-    readElfLayout(File(file.string()));
+    const Artifact artifact(file.string());
+    artifact.checkCode();
     const std::optional<CacheRecord> known = folder->record(name);
-    // A crash of the machine may have lost what was written.
+    // A crash of the machine may have lost what was written, or a run has found
+    // damage (doubtCachedModels).
     if (!known || (!known->boot.empty() && known->boot != bootId())) {
-      Artifact(file.string()).check();
+      artifact.check();
       record = ::describe(file, known.value_or(CacheRecord{.model = given}));
       record.boot.clear();
       if (folder->isWritable())
@@ -286,6 +295,8 @@ bool Request::isUsable(const std::string &name) {
     } else {
       record = *known;
     }
+  } catch (const OutputError &) {
+    throw;
   } catch (const Error &error) {
     why = error.what();
     return false;
@@ -345,26 +356,18 @@ void Request::compileLocked(int lock) {
 
 /// Compiles into a file without a name, which disappears with this process.
 std::string Request::compilePrivately() const {
-  const char *variable = getenv("TMPDIR");
-  const fs::path place = variable && *variable ? variable : "/tmp";
-  std::string made = (place / "qwen-run-XXXXXX").string();
-  if (!mkdtemp(made.data()))
+  std::optional<ScratchFolder> scratch;
+  try {
+    scratch.emplace();
+  } catch (const Error &error) {
     throw Error("there is no room for a compiled model: the cache cannot be "
                 "used (" +
-                reason + "), nor " + part::file(place.string()) + " (" +
-                part::found(std::strerror(errno)) +
-                "); set XDG_CACHE_HOME or TMPDIR to a folder of your own");
-  const fs::path hidden = made;
-  struct Remove {
-    const fs::path &path;
-    ~Remove() {
-      std::error_code ignored;
-      fs::remove_all(path, ignored);
-    }
-  } remove{hidden};
+                reason + "), and " + error.what() +
+                "; set XDG_CACHE_HOME or TMPDIR to a folder of your own");
+  }
   say("compiles " + source.name + " (" + bytesWithUnit(source.weightBytes()) +
       ") for this run only: the cache cannot be used (" + reason + ")");
-  const fs::path file = hidden / (source.name + ".qwen");
+  const fs::path file = scratch->path() / (source.name + ".qwen");
   runCompiler(*compiler, command(file.string()), -1);
   announce(source.name, ::describe(file, {}), file);
   // Open until the process ends.
@@ -375,12 +378,38 @@ std::string Request::compilePrivately() const {
   return "/proc/self/fd/" + std::to_string(fd);
 }
 
+/// Whether `error` says that a disk or the part of this user is full.
+static bool isForWantOfRoom(const Error &error) {
+  const std::string_view text = error.what();
+  return std::ranges::any_of(std::array{ENOSPC, EDQUOT}, [&](int number) {
+    return text.find(std::strerror(number)) != text.npos;
+  });
+}
+
 std::string Request::compile() {
   requireLikelyMemory();
   if (folder && !folder->isWritable())
     reason = folder->path().string() + ": it is read-only";
   if (!folder || !folder->isWritable())
     return compilePrivately();
+  try {
+    compileIntoCache();
+  } catch (const Error &error) {
+    if (!isForWantOfRoom(error) || isOnDisk(ScratchFolder::parent()))
+      throw;
+    reason = error.what();
+    return compilePrivately();
+  }
+  return cached();
+}
+
+bool Request::isOnDisk(const fs::path &place) const {
+  struct stat one, other;
+  return stat(folder->path().c_str(), &one) == 0 &&
+         stat(place.c_str(), &other) == 0 && one.st_dev == other.st_dev;
+}
+
+void Request::compileIntoCache() {
   std::optional<CacheLock> lock = folder->lock(stem, false);
   if (!lock) {
     say("waits for another qwen-run that compiles " + source.name);
@@ -397,7 +426,6 @@ std::string Request::compile() {
       throw;
     }
   }
-  return cached();
 }
 
 std::string Request::describe() {
@@ -438,6 +466,9 @@ static void requireNone(const std::string &given,
                 ", which is compiled already; give the checkpoint instead");
 }
 
+/// The paths that compiledModel has returned for models that it compiles.
+static std::vector<std::string> usedModels;
+
 std::string
 qwen::run::compiledModel(const std::string &given,
                          const std::vector<CompileArgument> &arguments) {
@@ -447,7 +478,32 @@ qwen::run::compiledModel(const std::string &given,
     return given;
   }
   Request request(given, arguments, std::move(source), true);
-  return request.findCached() ? request.cached() : request.compile();
+  const std::string path =
+      request.findCached() ? request.cached() : request.compile();
+  usedModels.push_back(path);
+  return path;
+}
+
+void qwen::run::doubtCachedModels(const std::string &error) {
+  const std::optional<fs::path> where = cachePath();
+  for (const std::string &used : usedModels) {
+    const fs::path path = used;
+    if (path.parent_path() != where ||
+        error.find(printable(used)) == error.npos)
+      continue;
+    try {
+      std::string reason;
+      const auto folder = CacheFolder::open(*where, false, reason);
+      auto record = folder ? folder->record(path.stem()) : std::nullopt;
+      if (!record)
+        continue;
+      // No boot has this name.
+      record->boot = "doubted";
+      folder->writeRecord(path.stem(), *record);
+    } catch (const std::exception &) {
+      // The first error counts.
+    }
+  }
 }
 
 std::string

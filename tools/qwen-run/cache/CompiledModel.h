@@ -16,6 +16,10 @@ namespace qwen::run {
 std::string compiledModel(const std::string &given,
                           const std::vector<CompileArgument> &arguments);
 
+/// Makes the next run compare each cached file of this one that `error` names
+/// with its checksums, and compile it again if it is damaged. Throws nothing.
+void doubtCachedModels(const std::string &error);
+
 /// What compiledModel would do, in lines. It changes nothing. Throws Error.
 std::string describeCompile(const std::string &given,
                             const std::vector<CompileArgument> &arguments);

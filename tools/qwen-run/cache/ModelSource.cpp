@@ -139,11 +139,19 @@ static fs::path hubSnapshot(const std::string &given) {
     throw Error(quote(given) + " is neither a file nor a folder, and " +
                 part::file(folder.string()) + " is missing; `hf download " +
                 printable(given) + "` gets it");
+  const fs::path reference = folder / "refs" / "main";
   std::string revision;
-  std::ifstream(folder / "refs" / "main") >> revision;
-  if (!revision.empty() && revision.find('/') == revision.npos &&
-      fs::is_directory(snapshots / revision, ignored))
+  std::ifstream(reference) >> revision;
+  if (!revision.empty()) {
+    if (revision.find('/') != revision.npos ||
+        !fs::is_directory(snapshots / revision, ignored))
+      throw Error(part::file(reference.string()) + " names the snapshot " +
+                  part::found(quote(revision)) +
+                  ", which is missing; `hf "
+                  "download " +
+                  printable(given) + "` gets it");
     return snapshots / revision;
+  }
   std::vector<fs::path> found;
   for (const auto &entry : fs::directory_iterator(snapshots, ignored))
     if (entry.is_directory(ignored))

@@ -4,6 +4,7 @@
 
 #include "Output.h"
 #include "chat/Interrupt.h"
+#include "chat/TypedCharacters.h"
 #include "text/Unicode.h"
 
 #include "qwen/Support/Error.h"
@@ -66,6 +67,7 @@ struct LineEditor::State {
   /// Whether Ctrl-C ends this line, and what had been typed.
   bool isEnding = false;
   std::wstring typed;
+  TypedCharacters characters;
 
   State();
   ~State();
@@ -122,11 +124,15 @@ bool LineEditor::State::waitForByte() {
 
 /// Reads a character. Returns 1, 0 at the end of the input, or -1.
 int LineEditor::State::readKey(wchar_t &key) {
-  std::string bytes;
   while (true) {
+    if (const std::optional<char32_t> character = characters.next()) {
+      key = static_cast<wchar_t>(*character);
+      return 1;
+    }
     if (isEnding || !waitForByte()) {
       if (std::exchange(isEnding, true))
         return -1;
+      characters.clear();
       // The key moves the cursor to the end of what was typed.
       key = '\x03';
       return 1;
@@ -137,12 +143,7 @@ int LineEditor::State::readKey(wchar_t &key) {
       continue;
     if (got <= 0)
       return static_cast<int>(got);
-    bytes += byte;
-    const DecodedChar c = decodeUtf8(bytes);
-    if (c.kind == DecodedChar::Cut)
-      continue;
-    key = static_cast<wchar_t>(c.codePoint);
-    return 1;
+    characters.add(byte);
   }
 }
 
@@ -154,16 +155,10 @@ std::wstring LineEditor::State::readPaste() {
   wchar_t key = 0;
   while (!text.ends_with(kEndOfPaste) && !isEnding && readKey(key) == 1)
     if (key && !isEnding)
-      text += key;
+      text += key == '\r' ? '\n' : key;
   if (text.ends_with(kEndOfPaste))
     text.resize(text.size() - kEndOfPaste.size());
-  std::wstring lines;
-  for (size_t i = 0; i < text.size(); ++i)
-    if (text[i] != '\r')
-      lines += text[i];
-    else if (i + 1 == text.size() || text[i + 1] != '\n')
-      lines += '\n';
-  return lines;
+  return text;
 }
 
 extern "C" {
@@ -211,6 +206,8 @@ LineEditor::State::State() : output(fdopen(dup(STDERR_FILENO), "w")) {
   el_wset(edit, EL_GETCFN, qwenReadKey);
   el_wset(edit, EL_BIND, L"^R", L"em-inc-search-prev", nullptr);
   el_source(edit, nullptr);
+  // Else the terminal makes two newlines of a CRLF.
+  el_wset(edit, EL_SETTY, L"-d", L"-icrnl", L"-inlcr", nullptr);
   for (const EditorFunction &row : kFunctions) {
     el_wset(edit, EL_ADDFN, row.name, row.help, row.run);
     el_wset(edit, EL_BIND, row.key, row.name, nullptr);

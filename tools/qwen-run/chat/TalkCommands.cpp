@@ -146,7 +146,7 @@ void Talk::load(const std::string &argument) {
   constexpr uint64_t kMostBytes = uint64_t{64} << 20;
   SavedConversation saved = {.sampling = sampling, .count = count};
   const std::string text =
-      readFile(argument, kMostBytes, "no conversation is longer");
+      readDocument(argument, kMostBytes, "no conversation is longer");
   try {
     readRequest(text, limits, saved);
   } catch (const Error &error) {

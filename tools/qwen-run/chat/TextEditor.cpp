@@ -101,8 +101,13 @@ std::string qwen::run::editText(const std::string &text, uint64_t mostBytes) {
   const std::string path = folder.path + "/message.txt";
   writeNew(path, text + (text.empty() ? "" : "\n"));
   runEditor(path);
-  std::string edited =
-      readFile(path, mostBytes, "the context of the model has no room for it");
+  const std::string file =
+      readDocument(path, mostBytes, "the context of the model has no room for it");
+  // Some editors end lines with CRLF.
+  std::string edited;
+  for (size_t i = 0; i < file.size(); ++i)
+    if (file[i] != '\r' || i + 1 == file.size() || file[i + 1] != '\n')
+      edited += file[i];
   if (edited.ends_with('\n'))
     edited.pop_back();
   return edited;

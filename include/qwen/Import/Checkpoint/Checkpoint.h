@@ -66,7 +66,7 @@ public:
   void scaleRope(const RopeScaling &scaling);
 
   /// Removes layers; those behind them get their numbers. Returns the names of
-  /// the tensors that only the removed layers read. Throws Error if the
+  /// the tensors that the removed layers read. Throws Error if the
   /// model lacks a layer, if no layer stays, or if the remaining layers break
   /// the pattern of a hybrid.
   std::set<std::string> removeLayers(const Pruning &pruning);
@@ -112,6 +112,9 @@ protected:
   void divideQueries();
 
 private:
+  /// Whether the tensors of all experts under `path` have K before outputs.
+  bool transposesExperts(const std::string &path,
+                         const ExpertsShape &experts) const;
   /// Gives the halves of `both`, [experts, 2 * width, K], the names of gate and
   /// up under `path`.
   void setGateAndUp(const std::string &path, const WeightSources::Entry &both);

@@ -72,6 +72,14 @@ GgufFile parseGguf(std::span<const uint8_t> bytes, const std::string &path);
 std::vector<std::string_view>
 ggufStrings(const GgufFile &gguf, const std::string &path, const char *key);
 
+/// The numbers or booleans of the array `key`, like ggufStrings.
+std::vector<nlohmann::json>
+ggufNumbers(const GgufFile &gguf, const std::string &path, const char *key);
+
+/// Removes sizes of 1 of `tensor` beyond `rank` dimensions: ggml counts any
+/// number of them.
+void dropOnes(StoredTensor &tensor, size_t rank);
+
 /// The integers of the array `key`, like ggufStrings.
 std::vector<int64_t> ggufIntegers(const GgufFile &gguf, const std::string &path,
                                   const char *key);

@@ -27,12 +27,14 @@ inline constexpr char kGgufArchitecture[] = "general.architecture";
 // Keys of an architecture, behind its name and a dot
 //===----------------------------------------------------------------------===//
 
+inline constexpr char kGgufHeads[] = "attention.head_count";
+inline constexpr char kGgufKvHeads[] = "attention.head_count_kv";
 inline constexpr char kGgufMlpWidth[] = "feed_forward_length";
 /// The sizes that have no default.
 inline constexpr SizeKey kGgufSizes[] = {
     {&ModelShape::hiddenSize, "embedding_length"},
-    {&ModelShape::heads, "attention.head_count"},
-    {&ModelShape::kvHeads, "attention.head_count_kv"},
+    {&ModelShape::heads, kGgufHeads},
+    {&ModelShape::kvHeads, kGgufKvHeads},
     {&ModelShape::intermediateSize, kGgufMlpWidth}};
 inline constexpr char kGgufLayers[] = "block_count";
 inline constexpr char kGgufExpertCount[] = "expert_count";

@@ -28,8 +28,16 @@ void requireDirectory(const std::filesystem::path &dir);
 /// (configurations, indices and tokenizers are far smaller).
 std::optional<std::string> readSmallFile(const std::filesystem::path &path);
 
+/// The JSON in `path`, like readSmallFile. The numbers NaN, Infinity and
+/// -Infinity, which Python writes and JSON lacks, are strings in it that
+/// parseJsonText makes numbers again.
+std::optional<std::string> readJsonText(const std::filesystem::path &path);
+
+/// The object in `text`, of readJsonText. Throws Error like parseJsonObject.
+nlohmann::json parseJsonText(const std::string &text, const ErrorText &what);
+
 /// The JSON object in `path`, or nullopt if there is no such file. Throws Error
-/// like readSmallFile and parseJsonObject.
+/// like readJsonText and parseJsonText.
 std::optional<nlohmann::json> readJsonObject(const std::filesystem::path &path);
 
 } // namespace qwen

@@ -26,7 +26,7 @@ inline constexpr std::string_view kDraftPrefix = "mtp.";
 /// Names of one kind.
 struct KnownNames {
   std::string_view kind;
-  /// Of keys, names; of tensors, patterns as of fnmatch.
+  /// Patterns as of fnmatch.
   std::span<const std::string_view> names;
 };
 
@@ -46,6 +46,8 @@ struct KnownKeys {
   std::string prefix = {};
   /// What the names of keys begin with that are not of the model.
   std::span<const std::string_view> elsewhere = {};
+  /// Whether a fixed key of another value counts as unknown, and is no error.
+  bool tellsFixed = false;
 };
 
 /// The tensors without effect, by their names in the model.
@@ -59,9 +61,12 @@ KnownKeys knownConfigKeys();
 /// The keys of the GGUF architecture `architecture`.
 KnownKeys knownGgufKeys(std::string_view architecture);
 
-/// The names of the keys in `root` that nobody read and that are not known.
-/// Throws Error for a key that nobody read and whose value would change the
-/// result. The source of `root`
+/// The keys of generation_config.json.
+KnownKeys knownGenerationKeys();
+
+/// The names of the keys in `root` that nobody read, that are not known and
+/// that are not null. Throws Error for a key that nobody read and whose value
+/// would change the result, unless such keys are told. The source of `root`
 /// must have a list of read keys.
 std::vector<std::string> unknownKeys(const JsonValue &root,
                                      const KnownKeys &keys);

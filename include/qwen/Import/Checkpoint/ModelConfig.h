@@ -57,12 +57,13 @@ struct LayerTraits {
   /// Whether layers may have experts, and an expert of all tokens with them.
   bool hasExperts = false;
   bool hasSharedExpert = false;
-  /// Whether the weights of experts are divided by their sum, where no key says
-  /// so.
+  /// Whether the weights of experts are divided by their sum, whatever
+  /// norm_topk_prob says.
   bool normalizesExperts = false;
-  /// The same in GGUF files, which have no such key.
+  /// Whether they are in GGUF files, which have no such key.
   bool normalizesGgufExperts = false;
-  /// Whether tensors of all experts have K before outputs.
+  /// Whether tensors of all experts may have K before outputs: those that
+  /// transformers 5 wrote have it behind them.
   bool transposesExperts = false;
   /// Whether projections of linear attention share tensors, key head by key
   /// head.
@@ -82,6 +83,7 @@ inline constexpr LayerTraits kQwen3MoeLayers = {
 inline constexpr LayerTraits kQwen3MoeVisionLayers = {
     .hasHeadNorms = true,
     .hasExperts = true,
+    .normalizesExperts = true,
     .normalizesGgufExperts = true,
     .transposesExperts = true};
 inline constexpr LayerTraits kQwen3_5MoeLayers = {.hasHeadNorms = true,
@@ -128,9 +130,10 @@ inline constexpr ArchitectureInfo kArchitectures[] = {
      /*hasAxes=*/true, /*hasVision=*/false},
     {"Qwen3_5ForConditionalGeneration", "qwen3_5", "", kQwen3_5Layers,
      /*hasAxes=*/true, /*hasVision=*/true, "the text of Qwen3.5"},
-    {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", "", kQwen2Layers,
+    {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", "qwen2vl",
+     kQwen2Layers,
      /*hasAxes=*/true, /*hasVision=*/true, "the text of Qwen2.5-VL"},
-    {"Qwen3VLForConditionalGeneration", "qwen3_vl", "", kQwen3Layers,
+    {"Qwen3VLForConditionalGeneration", "qwen3_vl", "qwen3vl", kQwen3Layers,
      /*hasAxes=*/true, /*hasVision=*/true, "the text of Qwen3-VL"},
     {"QWenLMHeadModel", "qwen", "", kQwen2Layers, /*hasAxes=*/false,
      /*hasVision=*/false, "Qwen 1"},

@@ -1,0 +1,471 @@
+//===- KeptSchema.cpp - JSON schemas that grammars keep -------------------===//
+
+#include "text/KeptSchema.h"
+
+#include "text/SchemaTypes.h"
+
+#include "qwen/Support/Error.h"
+#include "qwen/Support/JsonDigits.h"
+#include "qwen/Support/Text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <optional>
+
+using namespace qwen;
+using nlohmann::ordered_json;
+
+using J = const ordered_json &;
+
+[[noreturn]] static void refuseKeyword(const std::string &keyword,
+                                       const std::string &why) {
+  throw Error(keyword + " " + why);
+}
+
+//===----------------------------------------------------------------------===//
+// Keywords with schemas
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// What the value of a keyword is.
+enum class Holds : uint8_t { Schema, List, SchemaOrList, Map };
+struct Inner {
+  std::string_view keyword;
+  Holds holds;
+  /// Whether its schemas are about the same value as the keyword's own.
+  bool isInPlace;
+};
+} // namespace
+
+/// Those that grammars keep.
+static constexpr Inner kInner[] = {
+    {"properties", Holds::Map, false},
+    {"patternProperties", Holds::Map, false},
+    {"$defs", Holds::Map, false},
+    {"definitions", Holds::Map, false},
+    {"additionalProperties", Holds::Schema, false},
+    {"items", Holds::SchemaOrList, false},
+    {"additionalItems", Holds::Schema, false},
+    {"prefixItems", Holds::List, false},
+    {"allOf", Holds::List, true},
+    {"anyOf", Holds::List, true},
+    {"oneOf", Holds::List, true},
+};
+
+/// The schemas that the value of a keyword has.
+template <typename Json>
+static void forEachIn(const Inner &row, Json &value,
+                      const std::function<void(Json &)> &act) {
+  const bool isMany =
+      row.holds != Holds::Schema &&
+      (row.holds == Holds::Map ? value.is_object() : value.is_array());
+  if (isMany)
+    for (auto &each : value)
+      act(each);
+  else if (row.holds == Holds::Schema || row.holds == Holds::SchemaOrList)
+    act(value);
+}
+
+/// Calls `act` for the schema and for all in it, inner ones first.
+static void forEachSchema(ordered_json &schema,
+                          const std::function<void(ordered_json &)> &act) {
+  if (!schema.is_object())
+    return;
+  for (const Inner &row : kInner)
+    if (const auto found = schema.find(row.keyword); found != schema.end())
+      forEachIn<ordered_json>(
+          row, *found, [&](ordered_json &each) { forEachSchema(each, act); });
+  act(schema);
+}
+
+//===----------------------------------------------------------------------===//
+// Keywords that forbid nothing
+//===----------------------------------------------------------------------===//
+
+static bool isTrue(J value) {
+  return value == true || (value.is_object() && value.empty());
+}
+
+static bool isAnyName(J value) {
+  return isTrue(value) || value == ordered_json{{"type", "string"}};
+}
+
+static bool isFalse(J value) { return value == false; }
+
+static bool isEmptyObject(J value) {
+  return value.is_object() && value.empty();
+}
+
+/// A format is a note where nobody knows it.
+static bool isUnknownFormat(J value) {
+  constexpr std::string_view kKnown[] = {
+      "date-time", "time", "date", "duration", "email",
+      "hostname",  "ipv4", "ipv6", "uuid",     "uri"};
+  return value.is_string() &&
+         !std::ranges::count(kKnown, value.get_ref<const std::string &>());
+}
+
+namespace {
+struct Neutral {
+  const char *keyword;
+  bool (*forbidsNothing)(J value);
+};
+} // namespace
+
+static constexpr Neutral kNeutral[] = {
+    {"format", isUnknownFormat},
+    {"propertyNames", isAnyName},
+    {"uniqueItems", isFalse},
+    {"unevaluatedItems", isTrue},
+    {"unevaluatedProperties", isTrue},
+    {"dependentRequired", isEmptyObject},
+    {"dependentSchemas", isEmptyObject},
+};
+
+static void dropNeutral(ordered_json &schema) {
+  for (const Neutral &row : kNeutral)
+    if (schema.contains(row.keyword) && row.forbidsNothing(schema[row.keyword]))
+      schema.erase(row.keyword);
+}
+
+ordered_json qwen::loosenedSchema(ordered_json schema) {
+  constexpr const char *kNeverKept[] = {"not",
+                                        "if",
+                                        "then",
+                                        "else",
+                                        "uniqueItems",
+                                        "contains",
+                                        "minContains",
+                                        "maxContains",
+                                        "dependencies",
+                                        "dependentRequired",
+                                        "dependentSchemas",
+                                        "propertyNames",
+                                        "unevaluatedItems",
+                                        "unevaluatedProperties",
+                                        "$dynamicRef",
+                                        "$recursiveRef"};
+  forEachSchema(schema, [&](ordered_json &each) {
+    for (const char *keyword : kNeverKept)
+      each.erase(keyword);
+    if (each.contains("oneOf") && !each.contains("anyOf")) {
+      each["anyOf"] = each["oneOf"];
+      each.erase("oneOf");
+    }
+  });
+  return schema;
+}
+
+//===----------------------------------------------------------------------===//
+// Numbers
+//===----------------------------------------------------------------------===//
+
+/// The largest double of 64-bit integers, in which llguidance has bounds.
+static constexpr double kMostNumber = 9223372036854774784.0;
+
+/// The double of a number, or the next one in a direction if no double is the
+/// same.
+static double roundTowards(J value, double direction) {
+  const auto nearest = value.get<double>();
+  if (value.is_number_float())
+    return nearest;
+  // It has all integers of 64 bits.
+  const long double exact =
+      value.is_number_unsigned()
+          ? static_cast<long double>(value.get<uint64_t>())
+          : static_cast<long double>(value.get<int64_t>());
+  const bool isPast = direction > 0 ? nearest < exact : nearest > exact;
+  return isPast ? std::nextafter(nearest, direction) : nearest;
+}
+
+/// Moves a bound to a double that llguidance reads, inwards.
+static void roundBound(ordered_json &schema, const char *keyword, int sign) {
+  if (!schema.contains(keyword))
+    return;
+  const ordered_json value = withDoubles(schema[keyword]);
+  if (!value.is_number())
+    return;
+  const double bound =
+      roundTowards(value, sign > 0 ? -INFINITY : INFINITY) * sign;
+  if (bound < -kMostNumber)
+    refuseKeyword(keyword, value.dump() + " is beyond the integers of 64 bits");
+  // As integers: llguidance reads large doubles inexactly.
+  if (bound > kMostNumber)
+    schema[keyword] = sign * static_cast<int64_t>(kMostNumber);
+  else if (!value.is_number_float() && bound != value.get<double>() * sign)
+    schema[keyword] = sign * static_cast<int64_t>(bound);
+}
+
+/// Gives a number of 19 digits its other bound, too, which llguidance needs.
+static void addBound(ordered_json &schema, const char *keyword,
+                     const char *other, int sign) {
+  constexpr double kLarge = 1e18;
+  if (schema.contains(keyword) && schema[keyword].is_number() &&
+      schema[keyword].get<double>() * sign >= kLarge && !schema.contains(other))
+    schema[other] = sign * static_cast<int64_t>(kMostNumber);
+}
+
+/// Refuses numbers whose digits llguidance would change.
+static void requireExact(J value, const char *keyword) {
+  if (const std::optional<std::string> digits = digitsOf(value))
+    refuseKeyword(keyword, *digits + " has digits that a double does not keep");
+  if (value.is_number_integer() &&
+      (roundTowards(value, INFINITY) != roundTowards(value, -INFINITY) ||
+       std::abs(value.get<double>()) > kMostNumber))
+    refuseKeyword(keyword,
+                  value.dump() + " has digits that a double does not keep");
+  if (value.is_structured())
+    for (J each : value)
+      requireExact(each, keyword);
+}
+
+/// A divisor without its decimal point; none if it has too many digits.
+static std::optional<int64_t> divisorOf(J value) {
+  constexpr int kMostDecimals = 9;
+  double scaled = std::abs(value.get<double>());
+  for (int i = 0; i <= kMostDecimals && scaled <= SchemaLimits::kDivisor; ++i) {
+    if (scaled == std::trunc(scaled))
+      return static_cast<int64_t>(scaled);
+    scaled *= 10;
+  }
+  return std::nullopt;
+}
+
+static void checkNumbers(ordered_json &schema) {
+  for (const char *keyword : {"maximum", "exclusiveMaximum"})
+    roundBound(schema, keyword, 1);
+  for (const char *keyword : {"minimum", "exclusiveMinimum"})
+    roundBound(schema, keyword, -1);
+  for (const char *keyword : {"minimum", "exclusiveMinimum"})
+    addBound(schema, keyword, "maximum", 1);
+  for (const char *keyword : {"maximum", "exclusiveMaximum"})
+    addBound(schema, keyword, "minimum", -1);
+  for (const char *keyword : {"const", "enum"})
+    if (schema.contains(keyword))
+      requireExact(schema[keyword], keyword);
+  const auto divisor = schema.find("multipleOf");
+  if (divisor == schema.end())
+    return;
+  *divisor = withDoubles(*divisor);
+  if (!divisor->is_number())
+    return;
+  if (divisorOf(*divisor).value_or(0) == 0)
+    refuseKeyword("multipleOf", divisor->dump() +
+                                    " must be above 0 and have at most " +
+                                    std::to_string(SchemaLimits::kDivisor) +
+                                    " states, one for each remainder");
+}
+
+//===----------------------------------------------------------------------===//
+// Names
+//===----------------------------------------------------------------------===//
+
+/// Whether each name of a pattern can be made longer. An object has no name
+/// twice, and so never runs out of them.
+static bool isEndless(const std::string &pattern) {
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char next = i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+    if (pattern[i] == '\\' && (next == 'b' || next == 'B' || next == 'z'))
+      return false;
+    if (pattern[i] == '\\') {
+      ++i;
+      continue;
+    }
+    if (pattern[i] != '$')
+      continue;
+    const std::string_view before = std::string_view(pattern).substr(0, i);
+    const bool isEscaped =
+        before.size() > 1 && before[before.size() - 2] == '\\';
+    if (next != '\0' || isEscaped ||
+        !(before.ends_with('*') || before.ends_with('+') ||
+          before.ends_with(",}")))
+      return false;
+  }
+  return true;
+}
+
+static void checkNames(J schema) {
+  if (!schema.contains("patternProperties") ||
+      !schema["patternProperties"].is_object())
+    return;
+  for (const auto &[pattern, value] : schema["patternProperties"].items())
+    if (!isEndless(pattern))
+      refuseKeyword("patternProperties",
+                    quote(pattern) +
+                        " has names that nothing may follow, which can "
+                        "be used up; it may end in *$, +$ or without $");
+}
+
+//===----------------------------------------------------------------------===//
+// Size
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// What a schema costs.
+struct Cost {
+  /// The parts, with references as one each, and with what they stand for.
+  double parts = 1, whole = 1;
+  /// The alternatives of the value.
+  double alternatives = 1;
+  /// Of one string and of one number of its documents, at most.
+  double ways = 1, divisor = 1;
+};
+
+class Sizer {
+public:
+  explicit Sizer(J whole) : root(whole) {}
+
+  Cost sizeOf(J schema);
+
+private:
+  /// The keywords of the schema itself, and its inner values.
+  Cost ownOf(J schema);
+  /// One of these schemas.
+  Cost anyOf(J list);
+  void require(const Cost &cost) const;
+
+  J root;
+  std::map<const void *, std::optional<Cost>> known;
+};
+} // namespace
+
+/// The number of ways in which a regular expression goes on with a byte: one,
+/// and one for each choice.
+static double waysOf(const std::string &pattern) {
+  return 1 + static_cast<double>(std::ranges::count_if(pattern, [](char c) {
+           return std::string_view("|*+?{").find(c) != std::string_view::npos;
+         }));
+}
+
+/// Both schemas of one value.
+static Cost both(const Cost &a, const Cost &b) {
+  return {.parts = a.parts * b.alternatives + b.parts * a.alternatives +
+                   std::min(a.whole, b.whole) *
+                       std::max(a.alternatives, b.alternatives),
+          .whole = a.whole + b.whole,
+          .alternatives = a.alternatives * b.alternatives,
+          .ways = a.ways * b.ways,
+          .divisor = a.divisor * b.divisor};
+}
+
+/// A part of a schema that is about another value.
+static void addInner(Cost &cost, const Cost &inner) {
+  cost.parts += inner.parts;
+  cost.whole += inner.whole;
+  cost.ways = std::max(cost.ways, inner.ways);
+  cost.divisor = std::max(cost.divisor, inner.divisor);
+}
+
+void Sizer::require(const Cost &cost) const {
+  const auto tooMany = [](const char *keyword, const char *what, double found,
+                          int64_t most) {
+    if (found > static_cast<double>(most))
+      refuseKeyword(keyword, std::string("has ") + what + " of more than " +
+                                 std::to_string(most));
+  };
+  tooMany("pattern", "expressions of one string with a product", cost.ways,
+          SchemaLimits::kWays);
+  tooMany("multipleOf", "divisors of one number with a product", cost.divisor,
+          SchemaLimits::kDivisor);
+  tooMany("the schema", "a number of parts", cost.parts, SchemaLimits::kParts);
+}
+
+Cost Sizer::anyOf(J list) {
+  Cost cost{.parts = 1, .whole = 1, .alternatives = 0};
+  if (list.is_array())
+    for (J each : list) {
+      const Cost one = sizeOf(each);
+      addInner(cost, one);
+      cost.alternatives += one.alternatives;
+    }
+  cost.alternatives = std::max(cost.alternatives, 1.0);
+  return cost;
+}
+
+Cost Sizer::ownOf(J schema) {
+  constexpr double kPartsOfPair = 20;
+  Cost cost;
+  double names = 0, patterns = 0;
+  for (const Inner &row : kInner) {
+    const auto found = schema.find(row.keyword);
+    if (found == schema.end() || row.isInPlace)
+      continue;
+    forEachIn<const ordered_json>(
+        row, *found, [&](J each) { addInner(cost, sizeOf(each)); });
+    const auto size = static_cast<double>(found->size());
+    if (row.keyword == "properties")
+      names = size;
+    if (row.keyword == "patternProperties")
+      patterns = size;
+  }
+  // Patterns are compared with each other and with names.
+  cost.parts += patterns * (patterns * kPartsOfPair + names);
+  for (const char *keyword : {"pattern", "format"})
+    if (schema.contains(keyword) && schema[keyword].is_string())
+      cost.ways *= keyword == std::string_view("format")
+                       ? 16
+                       : waysOf(schema[keyword].get<std::string>());
+  if (schema.contains("multipleOf") && schema["multipleOf"].is_number())
+    cost.divisor =
+        static_cast<double>(divisorOf(schema["multipleOf"]).value_or(1));
+  return cost;
+}
+
+Cost Sizer::sizeOf(J schema) {
+  if (!schema.is_object())
+    return {};
+  const auto [place, isNew] = known.emplace(&schema, std::nullopt);
+  if (!isNew)
+    return place->second.value_or(Cost());
+  Cost cost = ownOf(schema);
+  const auto add = [&](const Cost &other) { cost = both(cost, other); };
+  if (schema.contains("allOf") && schema["allOf"].is_array())
+    for (J each : schema["allOf"])
+      add(sizeOf(each));
+  if (schema.contains("anyOf"))
+    add(anyOf(schema["anyOf"]));
+  if (schema.contains("oneOf")) {
+    // Each is compared with each.
+    Cost choice = anyOf(schema["oneOf"]);
+    const auto size = static_cast<double>(schema["oneOf"].size());
+    choice.parts += size * size;
+    add(choice);
+  }
+  if (schema.contains("enum") && schema["enum"].is_array()) {
+    const auto size = static_cast<double>(schema["enum"].size());
+    add({.parts = size, .whole = size, .alternatives = std::max(size, 1.0)});
+  }
+  if (schema.contains("$ref"))
+    if (const ordered_json *const target = resolve(root, schema["$ref"])) {
+      const Cost other = sizeOf(*target);
+      // Alone, it stays a reference.
+      if (schema.size() > 1)
+        add(other);
+      else
+        cost = {.parts = 1,
+                .whole = other.whole,
+                .alternatives = other.alternatives,
+                .ways = other.ways,
+                .divisor = other.divisor};
+    }
+  require(cost);
+  known[&schema] = cost;
+  return cost;
+}
+
+//===----------------------------------------------------------------------===//
+// Schemas
+//===----------------------------------------------------------------------===//
+
+ordered_json qwen::keptSchema(ordered_json schema) {
+  forEachSchema(schema, [](ordered_json &each) {
+    dropNeutral(each);
+    checkNumbers(each);
+    checkNames(each);
+  });
+  Sizer(schema).sizeOf(schema);
+  // Those that are left are in notes.
+  return withDoubles(std::move(schema));
+}
