@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -39,9 +40,17 @@ Batcher::~Batcher() {
     pages.close(*running.takeBack());
 }
 
+void Batcher::enqueue(JobList &list, std::unique_ptr<Job> job) {
+  attempt(*job, [&] { list.insert(std::move(job)); });
+  if (job)
+    end(std::move(job), EndReason::Failed);
+}
+
 void Batcher::add(std::unique_ptr<Job> job) {
-  job->deadline = sums.promptTokens + pages.enter(*job);
-  waiting.insert(std::move(job));
+  attempt(*job, [&] { job->deadline = sums.promptTokens + pages.enter(*job); });
+  if (job->ended)
+    return end(std::move(job), EndReason::Failed);
+  enqueue(waiting, std::move(job));
 }
 
 void Batcher::restart(Job &job, std::span<const int32_t> prompt) {
@@ -64,36 +73,95 @@ BatcherCounts Batcher::counts() const {
 }
 
 void Batcher::end(std::unique_ptr<Job> job, EndReason reason) {
-  if (job->sequence >= 0)
-    pages.leave(*job);
+  try {
+    if (job->sequence >= 0)
+      pages.leave(*job);
+  } catch (const std::bad_alloc &) {
+    // Its tokens are not kept.
+    pages.close(*job);
+  }
   job->end(reason);
 }
 
 void Batcher::cancel(RequestId id) {
-  for (JobList *jobs : {&waiting, &running})
+  for (JobList *jobs : {&waiting, &held, &running})
     for (size_t i = jobs->size(); i-- > 0;)
       if ((*jobs)[i].id == id)
         end(jobs->take(i), EndReason::Cancelled);
+  if (heldSeries)
+    countHeld();
 }
 
 void Batcher::cancelAll() {
-  for (JobList *jobs : {&waiting, &running})
+  for (JobList *jobs : {&waiting, &held, &running})
     while (!jobs->empty())
       cancel(jobs->back().id);
+}
+
+void Batcher::failAll() {
+  while (!running.empty()) {
+    std::unique_ptr<Job> job = running.takeBack();
+    job->fail(noMemory);
+    end(std::move(job), EndReason::Failed);
+  }
 }
 
 //===----------------------------------------------------------------------===//
 // Who runs
 //===----------------------------------------------------------------------===//
 
+void Batcher::interrupt(Job &job) {
+  attempt(job, [&] {
+    pages.leave(job);
+    if (job.beams)
+      job.beams->join();
+  });
+  job.wasPreempted = true;
+}
+
 void Batcher::preemptLast() {
   std::unique_ptr<Job> job = running.takeBack();
-  pages.leave(*job);
-  if (job->beams)
-    job->beams->join();
-  job->wasPreempted = true;
+  interrupt(*job);
   ++sums.preemptions;
-  waiting.insert(std::move(job));
+  if (job->ended)
+    return end(std::move(job), EndReason::Failed);
+  enqueue(waiting, std::move(job));
+}
+
+void Batcher::countHeld() {
+  heldSeries = 0;
+  try {
+    std::set<RequestId> series;
+    for (const std::unique_ptr<Job> &job : held.all())
+      series.insert(job->id);
+    heldSeries = series.size();
+  } catch (const std::bad_alloc &) {
+    // The queue takes fewer requests meanwhile.
+  }
+}
+
+void Batcher::hold() {
+  bool isChanged = false;
+  for (size_t i = held.size(); i-- > 0;)
+    if (!held[i].isHeld()) {
+      enqueue(waiting, held.take(i));
+      isChanged = true;
+    }
+  for (JobList *jobs : {&waiting, &running})
+    for (size_t i = jobs->size(); i-- > 0;) {
+      if (!(*jobs)[i].isHeld())
+        continue;
+      std::unique_ptr<Job> job = jobs->take(i);
+      if (job->sequence >= 0)
+        interrupt(*job);
+      if (job->ended)
+        end(std::move(job), *job->ended);
+      else
+        enqueue(held, std::move(job));
+      isChanged = true;
+    }
+  if (isChanged)
+    countHeld();
 }
 
 void Batcher::addNext(const Job &job) {
@@ -102,39 +170,46 @@ void Batcher::addNext(const Job &job) {
   while (std::optional<Request> request = job.series->next()) {
     const auto onEnd = request->onEnd;
     const int64_t prompt = std::ssize(request->prompt);
+    const auto fail = [&](const Error &error) {
+      if (onEnd)
+        onEnd({EndReason::Failed, error.kind(), error.what(), prompt, 0, 0});
+    };
     try {
       auto next = std::make_unique<Job>(std::move(*request), job.id, model);
       next->series = job.series;
       return add(std::move(next));
     } catch (const Error &error) {
-      if (onEnd)
-        onEnd({EndReason::Failed, error.kind(), error.what(), prompt, 0, 0});
+      fail(error);
+    } catch (const std::bad_alloc &) {
+      fail(noMemory);
     }
   }
 }
 
 void Batcher::startWaiting() {
   while (!waiting.empty()) {
-    const Job &next = waiting.front();
-    bool started = pages.open(waiting.front(), running);
-    while (!started && !running.empty() &&
-           running.back().request.priority < next.request.priority) {
+    Job &next = waiting.front();
+    bool started = false;
+    const auto open = [&] {
+      attempt(next, [&] { started = pages.open(next, running); });
+      return started || next.ended;
+    };
+    while (!open() && !running.empty() &&
+           running.back().request.priority < next.request.priority)
       preemptLast();
-      started = pages.open(waiting.front(), running);
-    }
-    if (!started && !running.empty())
+    if (!started && !next.ended && !running.empty())
       return;
     // The first job is still this one: preempted jobs come after it.
     std::unique_ptr<Job> first = waiting.take(0);
-    addNext(*first);
-    if (started) {
-      if (first->request.onStart && !first->wasPreempted)
-        first->request.onStart();
+    attempt(*first, [&] { addNext(*first); });
+    if (started && first->request.onStart && !first->wasPreempted)
+      attempt(*first, [&] { first->request.onStart(); });
+    if (!started && !first->ended)
+      attempt(*first, [&] { first->fail(pages.tooLong(*first)); });
+    if (first->ended)
+      end(std::move(first), EndReason::Failed);
+    else
       running.insert(std::move(first));
-      continue;
-    }
-    first->fail(pages.tooLong(*first));
-    end(std::move(first), EndReason::Failed);
   }
 }
 
@@ -219,6 +294,7 @@ void Batcher::plan() {
 }
 
 void Batcher::step() {
+  hold();
   startWaiting();
   reservePages();
   plan();
@@ -232,7 +308,7 @@ void Batcher::step() {
   ++sums.steps;
   sums.promptTokens += promptTokens;
   for (const std::unique_ptr<Job> &job : running.all())
-    endStep(*job);
+    attempt(*job, [&] { endStep(*job); });
   removeEnded();
 }
 
@@ -262,6 +338,9 @@ void Batcher::run() {
   } catch (const Error &error) {
     for (Job *job : order)
       job->fail(error);
+  } catch (const std::bad_alloc &) {
+    for (Job *job : order)
+      job->fail(noMemory);
   }
 }
 
@@ -278,11 +357,8 @@ void Batcher::receive(std::span<const Engine::Row> rows) {
   engine.forEach(firstRows.size(), std::ref(prepare));
   for (const auto &[index, values] : rows) {
     Job &job = *owners[index];
-    try {
-      sums.drawnTokens += job.receive(batch[index], values);
-    } catch (const Error &error) {
-      job.fail(error);
-    }
+    attempt(job,
+            [&] { sums.drawnTokens += job.receive(batch[index], values); });
   }
 }
 
@@ -297,14 +373,12 @@ void Batcher::force() {
       ahead.push_back(job.get());
   const auto lookAhead = [&](size_t i) { ahead[i]->lookAhead(); };
   const auto isDone = [&](Job *job) {
-    try {
-      const bool isForced = job->force();
+    bool isForced = false;
+    attempt(*job, [&] {
+      isForced = job->force();
       sums.drawnTokens += isForced;
-      return !isForced || !job->mayForce();
-    } catch (const Error &error) {
-      job->fail(error);
-      return true;
-    }
+    });
+    return !isForced || !job->mayForce();
   };
   for (int i = 0; i < kMostForced && !ahead.empty(); ++i) {
     engine.forEach(ahead.size(), std::ref(lookAhead));

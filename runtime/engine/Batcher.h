@@ -15,6 +15,7 @@
 #include "engine/StepPace.h"
 
 #include <algorithm>
+#include <new>
 
 namespace qwen {
 
@@ -61,10 +62,15 @@ public:
   /// Ends a request and its series. Does nothing if it has ended.
   void cancel(RequestId id);
   void cancelAll();
+  /// Ends all requests that run, which lack memory.
+  void failAll();
+  /// Whether a step would do nothing, unless a held request goes on.
   bool isIdle() const { return waiting.empty() && running.empty(); }
-  /// Number of requests without a sequence, and of sequences that requests
-  /// have. One that a step ran counts until the next.
-  size_t waitingCount() const { return waiting.size(); }
+  /// Number of requests without a sequence, of the series among them that
+  /// Request::isHeld holds, and of sequences that requests have. One that a
+  /// step ran counts until the next.
+  size_t waitingCount() const { return waiting.size() + held.size(); }
+  size_t heldCount() const { return heldSeries; }
   size_t runningCount() const;
   BatcherCounts counts() const;
 
@@ -72,6 +78,9 @@ public:
   void step();
 
 private:
+  /// Moves jobs to and from those that wait for their readers.
+  void hold();
+  void countHeld();
   /// Gives waiting jobs a sequence, in order, while their tokens fit.
   void startWaiting();
   /// Adds the request that follows one that has left the queue.
@@ -80,6 +89,21 @@ private:
   /// last jobs in the order lose their sequences.
   void reservePages();
   void preemptLast();
+  /// Takes the sequences of a running job.
+  void interrupt(Job &job);
+  /// Adds a job to a list. Without memory for that, the job fails.
+  void enqueue(JobList &list, std::unique_ptr<Job> job);
+  /// Does something for a job, which fails with the error.
+  template <typename Function>
+  void attempt(Job &job, const Function &function) const {
+    try {
+      function();
+    } catch (const Error &error) {
+      job.fail(error);
+    } catch (const std::bad_alloc &) {
+      job.fail(noMemory);
+    }
+  }
   /// Fills the batch.
   void plan();
   /// Whether a job has more to run than the token whose row gives its next one,
@@ -110,7 +134,10 @@ private:
   const bool paced;
   JobPages pages;
   StepPace pace;
-  JobList waiting, running;
+  /// Made in advance, because none can be made without memory.
+  const Error noMemory{"out of memory", ErrorKind::NoMemory};
+  JobList waiting, running, held;
+  size_t heldSeries = 0;
   std::vector<Token> batch;
   /// The job of each token of the batch.
   std::vector<Job *> owners;

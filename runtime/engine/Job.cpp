@@ -337,21 +337,32 @@ void Job::endSearch() {
               : EndReason::Length;
 }
 
+int64_t Job::tellAnswers() const {
+  const auto count = static_cast<size_t>(request.answers);
+  const std::vector<BeamTokens> answers =
+      beams ? beams->answers() : std::vector<BeamTokens>(count);
+  int64_t tokensOfAnswers = 0;
+  for (const BeamTokens &answer : answers)
+    tokensOfAnswers += std::ssize(answer.ids);
+  if (request.onAnswers)
+    request.onAnswers(answers);
+  return tokensOfAnswers;
+}
+
 void Job::end(EndReason reason) {
   series.reset();
   int64_t drawn = static_cast<int64_t>(settled) - promptSize();
   if (beams)
     drawn = 0;
   if (request.beams.isSearch() &&
-      (reason == EndReason::Stop || reason == EndReason::Length)) {
-    const auto count = static_cast<size_t>(request.answers);
-    const std::vector<BeamTokens> answers =
-        beams ? beams->answers() : std::vector<BeamTokens>(count);
-    for (const BeamTokens &answer : answers)
-      drawn += std::ssize(answer.ids);
-    if (request.onAnswers)
-      request.onAnswers(answers);
-  }
+      (reason == EndReason::Stop || reason == EndReason::Length))
+    try {
+      drawn += tellAnswers();
+    } catch (const std::bad_alloc &) {
+      reason = EndReason::Failed;
+      kind = ErrorKind::NoMemory;
+      error = "out of memory";
+    }
   if (request.onEnd)
     request.onEnd({reason, kind, error, promptSize(), cachedTokens, drawn});
 }
@@ -360,7 +371,7 @@ void Job::end(EndReason reason) {
 // Order
 //===----------------------------------------------------------------------===//
 
-void JobList::insert(std::unique_ptr<Job> job) {
+void JobList::insert(std::unique_ptr<Job> &&job) {
   const auto key = [](const std::unique_ptr<Job> &of) {
     return std::tuple(-int64_t{of->request.priority}, of->deadline, of->id);
   };

@@ -96,9 +96,12 @@ public:
   bool isComplete() const { return settled == mostTokens; }
   /// Of a job of a beam search: of the whole search.
   void fail(const Error &error);
+  /// Whether its answer waits for its reader.
+  bool isHeld() const { return request.isHeld && request.isHeld(); }
   /// Sets how a beam search that is done has ended.
   void endSearch();
-  /// Tells the end.
+  /// Tells the end. Without memory for the answers of a beam search, it is a
+  /// failure.
   void end(EndReason reason);
 
   /// The jobs whose sequences run: this job alone, or one for each beam.
@@ -150,6 +153,8 @@ private:
   /// The logits of the tokens that the constraint allows; the others are
   /// -infinity.
   std::span<const float> allowed(std::span<const float> logits);
+  /// Tells the answers of a beam search. Returns the number of their tokens.
+  int64_t tellAnswers() const;
   /// The same as sample, as `prepare` has left it or now.
   int32_t takeSample(size_t position, std::span<const float> logits);
   /// Draws the token at `position`, or confirms a draft.
@@ -190,7 +195,8 @@ public:
   Job &back() { return *jobs.back(); }
   const Jobs &all() const { return jobs; }
 
-  void insert(std::unique_ptr<Job> job);
+  /// The caller keeps the job if that throws std::bad_alloc.
+  void insert(std::unique_ptr<Job> &&job);
   std::unique_ptr<Job> take(size_t index);
   std::unique_ptr<Job> takeBack() { return take(jobs.size() - 1); }
 

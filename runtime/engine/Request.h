@@ -82,7 +82,8 @@ struct PromptRows {
 };
 
 /// A prompt and how to answer it. A scheduler calls the functions on its own
-/// thread; they must not block or throw. Each may be empty.
+/// thread; they must not block, or throw anything but std::bad_alloc, which
+/// ends the request. Each may be empty.
 struct Request {
   std::vector<int32_t> prompt;
   SamplerOptions sampling = {};
@@ -143,6 +144,10 @@ struct Request {
   std::function<void(std::span<const BeamTokens>)> onAnswers = {};
   /// Called once, after all other functions.
   std::function<void(const Ending &)> onEnd = {};
+  /// Whether the answer waits for its reader. Asked before each step, and after
+  /// Scheduler::wake. Such a request leaves the batch, as in a preemption, and
+  /// others run in its place. Empty: it never waits.
+  std::function<bool()> isHeld = {};
 };
 
 } // namespace qwen

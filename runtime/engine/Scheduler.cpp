@@ -4,6 +4,7 @@
 
 #include "qwen/Support/Process.h"
 
+#include <new>
 #include <system_error>
 
 using namespace qwen;
@@ -48,7 +49,7 @@ RequestId Scheduler::submit(Request request,
                 std::to_string(state.maxSequences()) + " sequences run");
   {
     const std::lock_guard lock(mutex);
-    if (submitted == mostSubmitted)
+    if (submitted >= mostSubmitted + latest.held)
       throw Error("the queue is full: " + std::to_string(queue) +
                       " requests wait",
                   ErrorKind::QueueFull);
@@ -71,6 +72,14 @@ void Scheduler::cancel(RequestId id) {
   changed.notify_one();
 }
 
+void Scheduler::wake() {
+  {
+    const std::lock_guard lock(mutex);
+    isWoken = true;
+  }
+  changed.notify_one();
+}
+
 SchedulerCounts Scheduler::counts() const {
   const std::lock_guard lock(mutex);
   return latest;
@@ -80,14 +89,16 @@ bool Scheduler::takeArrived() {
   {
     std::unique_lock lock(mutex);
     const auto note = [&] {
-      latest = {batcher.waitingCount(), batcher.runningCount(),
-                state.freePages(), state.keptPages(), batcher.counts()};
+      latest = {batcher.waitingCount(), batcher.heldCount(),
+                batcher.runningCount(), state.freePages(),
+                state.keptPages(),      batcher.counts()};
     };
     note();
     changed.wait(lock, [&] {
-      return ending || !arrived.empty() || !cancels.empty() ||
+      return ending || isWoken || !arrived.empty() || !cancels.empty() ||
              !batcher.isIdle();
     });
+    isWoken = false;
     taken.swap(arrived);
     takenCancels.swap(cancels);
     latest.waiting += taken.size();
@@ -105,7 +116,12 @@ bool Scheduler::takeArrived() {
 
 void Scheduler::serve() {
   while (takeArrived()) {
-    batcher.step();
+    try {
+      batcher.step();
+    } catch (const std::bad_alloc &) {
+      // It was not for one request alone.
+      batcher.failAll();
+    }
     onStep();
   }
   for (std::unique_ptr<Job> &job : taken)

@@ -30,6 +30,9 @@ struct SchedulerOptions {
 /// What a scheduler does now, and sums since its start.
 struct SchedulerCounts {
   size_t waiting = 0;
+  /// Series of the waiting ones that wait for their readers. They take no place
+  /// in the queue.
+  size_t held = 0;
   size_t running = 0;
   int64_t freePages = 0;
   /// Pages that the prefix cache has, free or not.
@@ -62,6 +65,9 @@ public:
   /// ended.
   void cancel(RequestId id);
 
+  /// Asks Request::isHeld again.
+  void wake();
+
   /// As of the last step.
   SchedulerCounts counts() const;
 
@@ -92,7 +98,7 @@ private:
   std::vector<RequestId> cancels;
   SchedulerCounts latest;
   RequestId lastId = 0;
-  bool ending = false;
+  bool ending = false, isWoken = false;
 
   std::thread thread;
 };

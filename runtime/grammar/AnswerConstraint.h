@@ -17,8 +17,8 @@ void requireMarks(const AnswerFormat *format);
 /// A grammar of an answer that may have reasoning, which it says nothing of,
 /// except that the answer does not end in it. Where the reasoning may begin,
 /// its mark may come in place of the first token, unless the prompt has closed
-/// it or the request is not to think (AnswerParser::mayReason). What templates write behind
-/// the reasoning may come before the grammar's first token.
+/// it or the request is not to think (AnswerParser::mayReason). What templates
+/// write behind the reasoning may come before the grammar's first token.
 class AnswerConstraint final : public TokenConstraint {
 public:
   /// `parser` parses the answer; it gets each token after this. `format` is its

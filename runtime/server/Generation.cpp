@@ -11,9 +11,9 @@
 using namespace qwen;
 using namespace qwen::server;
 
-/// Maximum number of bytes that wait for a client that does not read a stream,
-/// and of an answer that is sent as a whole.
-static constexpr size_t kMostDeltaBytes = size_t{1} << 20,
+/// The bytes of a stream with which a generation waits for its client, and the
+/// maximum number of an answer that is sent as a whole.
+static constexpr size_t kHeldBytes = size_t{64} << 10,
                         kMostAnswerBytes = size_t{256} << 20;
 
 std::string GenerationTask::nameOf(size_t prompt) const {
@@ -84,6 +84,8 @@ Request Generation::requestOf(size_t choice) {
   request.onEnd = [self = shared_from_this(), choice](const Ending &ending) {
     self->onEnd(choice, ending);
   };
+  if (parameters.stream)
+    request.isHeld = [self = shared_from_this()] { return self->isHeld(); };
   if (what.keep)
     request.rows = {what.rowKind, [self = shared_from_this(),
                                    choice](std::span<const float> row) {
@@ -236,8 +238,13 @@ void Generation::onProgress(size_t choice, const Progress &progress) {
 }
 
 bool Generation::isTooLarge() const {
-  return what.parameters.stream ? deltaBytes > kMostDeltaBytes
-                                : takenBytes + deltaBytes > kMostAnswerBytes;
+  return !what.parameters.stream && takenBytes + deltaBytes > kMostAnswerBytes;
+}
+
+bool Generation::isHeld() {
+  const std::lock_guard lock(mutex);
+  held = deltaBytes > kHeldBytes;
+  return held;
 }
 
 void Generation::noteTimes(Choice &state) {
@@ -338,11 +345,7 @@ std::optional<ApiError> Generation::failureOf(size_t choice,
               ending.kind));
   if (ending.reason == EndReason::Cancelled)
     return ApiError(503, "the server cancelled the request");
-  const bool isCut =
-      ending.reason == EndReason::Callback && !states[choice]->parser.stop();
-  if (what.parameters.stream && isCut)
-    return ApiError(503, "the client does not read its answer");
-  if (!what.parameters.stream && isTooLarge())
+  if (isTooLarge())
     return ApiError(400, "the answer has more than " +
                              std::to_string(kMostAnswerBytes >> 20) +
                              " MiB; stream it, or ask for fewer choices, "
@@ -390,6 +393,18 @@ Delta Generation::endOf(size_t choice, EndReason reason) {
 }
 
 void Generation::onEnd(size_t first, const Ending &ending) {
+  try {
+    tellEnd(first, ending);
+  } catch (const std::bad_alloc &) {
+    const std::lock_guard lock(mutex);
+    lacksMemory = true;
+  }
+  for (size_t i = 0; i < choicesOfRequest(); ++i)
+    states[first + i].reset();
+  wake();
+}
+
+void Generation::tellEnd(size_t first, const Ending &ending) {
   std::vector<Delta> last;
   int64_t reasoning = 0;
   for (size_t i = 0; i < choicesOfRequest(); ++i) {
@@ -399,41 +414,46 @@ void Generation::onEnd(size_t first, const Ending &ending) {
   Choice &state = *states[first];
   state.times.end = elapsed();
   metrics.countEnd(ending, state.times);
-  {
-    const std::lock_guard lock(mutex);
-    if (first % static_cast<size_t>(what.parameters.choices) == 0) {
-      tokens.prompt += ending.promptTokens;
-      tokens.cached += ending.cachedTokens;
-    }
-    tokens.drawn += ending.drawnTokens;
-    tokens.reasoning += reasoning;
-    end = state.times.end;
-    ended += last.size();
-    // The first failure is told.
-    if (!failure)
-      failure = failureOf(first, ending);
-    if (!failure)
-      for (Delta &delta : last)
-        push(std::move(delta));
+  const std::lock_guard lock(mutex);
+  if (first % static_cast<size_t>(what.parameters.choices) == 0) {
+    tokens.prompt += ending.promptTokens;
+    tokens.cached += ending.cachedTokens;
   }
-  for (size_t i = 0; i < last.size(); ++i)
-    states[first + i].reset();
-  wake();
+  tokens.drawn += ending.drawnTokens;
+  tokens.reasoning += reasoning;
+  end = state.times.end;
+  ended += last.size();
+  // The first failure is told.
+  if (!failure)
+    failure = failureOf(first, ending);
+  if (!failure)
+    for (Delta &delta : last)
+      push(std::move(delta));
 }
 
 std::vector<Delta> Generation::take() {
-  const std::lock_guard lock(mutex);
-  takenBytes += std::exchange(deltaBytes, 0);
-  return std::exchange(deltas, {});
+  std::vector<Delta> taken;
+  bool wasHeld = false;
+  {
+    const std::lock_guard lock(mutex);
+    takenBytes += std::exchange(deltaBytes, 0);
+    taken.swap(deltas);
+    wasHeld = std::exchange(held, false);
+  }
+  if (wasHeld)
+    scheduler.wake();
+  return taken;
 }
 
 bool Generation::isDone() const {
   const std::lock_guard lock(mutex);
-  return ended == states.size() || failure.has_value();
+  return ended == states.size() || failure.has_value() || lacksMemory;
 }
 
 std::optional<ApiError> Generation::error() const {
   const std::lock_guard lock(mutex);
+  if (lacksMemory && !failure)
+    return ApiError(503, "out of memory");
   return failure;
 }
 

@@ -202,6 +202,9 @@ private:
   void onAnswers(size_t first, std::span<const BeamTokens> answers);
   /// Ends the choices of a request, from `first` on.
   void onEnd(size_t first, const Ending &ending);
+  void tellEnd(size_t first, const Ending &ending);
+  /// Whether the client lags behind a stream.
+  bool isHeld();
   /// The last delta of a choice.
   Delta endOf(size_t choice, EndReason reason);
   /// Seconds since the start.
@@ -210,7 +213,7 @@ private:
   // With the mutex held.
   /// Adds a delta.
   void push(Delta delta);
-  /// Whether the answer, or what waits for the client, has too many bytes.
+  /// Whether an answer that is sent as a whole has too many bytes.
   bool isTooLarge() const;
   /// The error of a choice that has ended so, if it is one.
   std::optional<ApiError> failureOf(size_t choice, const Ending &ending) const;
@@ -241,6 +244,10 @@ private:
   /// Whether a delta has had more than progress.
   bool hasContent = false;
   size_t ended = 0;
+  /// What isHeld has said last.
+  bool held = false;
+  /// Memory lacked for the end of a choice.
+  bool lacksMemory = false;
   std::optional<ApiError> failure;
   Usage tokens;
   double firstToken = 0, end = 0;

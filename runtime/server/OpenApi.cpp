@@ -173,16 +173,18 @@ const Protocol protocols::description = {kDescriptionRoutes, R"json({
       "reasoning_tokens": {"type": "integer", "minimum": 0}}}}},
 "Timings": {
   "type": "object",
-  "required": ["cache_n", "prompt_n", "prompt_ms", "prompt_per_second",
-               "predicted_n", "predicted_ms", "predicted_per_second"],
+  "required": ["cache_n", "prompt_n", "prompt_ms", "prompt_per_token_ms",
+               "prompt_per_second", "predicted_n", "predicted_ms",
+               "predicted_per_token_ms", "predicted_per_second"],
   "additionalProperties": {"type": "number"}},
 "Answer": {
   "type": "object",
-  "required": ["id", "object", "created", "model", "x_seed", "choices", "usage",
-               "timings"],
+  "required": ["id", "object", "created", "model", "system_fingerprint",
+               "x_seed", "choices", "usage", "timings"],
   "properties": {
     "id": {"type": "string"}, "created": {"type": "integer"},
-    "model": {"type": "string"}, "x_seed": {"type": "integer", "minimum": 0},
+    "model": {"type": "string"}, "system_fingerprint": {"type": "string"},
+    "x_seed": {"type": "integer", "minimum": 0},
     "usage": {"$ref": "#/components/schemas/Usage"},
     "timings": {"$ref": "#/components/schemas/Timings"}}},
 "Choice": {

@@ -149,8 +149,8 @@ struct ParameterRule {
 };
 
 /// The table of a group. A row takes the place of one with the same name in an
-/// earlier group of the protocol. Of several parameters that set the same value, the
-/// last one that a request has holds.
+/// earlier group of the protocol. Of several parameters that set the same
+/// value, the last one that a request has holds.
 struct ParameterTable {
   std::span<const Parameter> rows;
   std::span<const ParameterRule> rules = {};

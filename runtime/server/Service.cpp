@@ -32,6 +32,13 @@ static std::vector<std::string> namesOf(std::vector<std::string> names,
   return names;
 }
 
+static std::string fingerprintOf(const ArtifactHeader &header) {
+  char text[20];
+  snprintf(text, sizeof(text), "fp_%016llx",
+           static_cast<unsigned long long>(header.headerChecksum));
+  return text;
+}
+
 static ToolSupport toolSupport(const Model &model, const std::string &name) {
   if (!name.empty() && !findCallFormat(name))
     throw Error("--tool-format must be one of " + callFormatNames() + ", not " +
@@ -43,7 +50,7 @@ static ToolSupport toolSupport(const Model &model, const std::string &name) {
   }
 }
 
-Service::Service(const Model &servedModel, Scheduler &requestScheduler,
+Service::Service(Model &servedModel, const SchedulerOptions &scheduling,
                  const ServerOptions &options, bool keyIsNeeded)
     : artifact(servedModel.artifact()), manifest(artifact.manifest()),
       tokenizer(servedModel.tokenizer()),
@@ -57,6 +64,7 @@ Service::Service(const Model &servedModel, Scheduler &requestScheduler,
       templateVariables(parseJsonObject<ordered_json>(
           options.templateVariables, "--chat-template-kwargs")),
       names(namesOf(options.names, manifest.model.name)),
+      fingerprint(fingerprintOf(artifact.header())),
       limits(
           {.vocabSize = manifest.model.vocabSize,
            .dimensions = manifest.model.hiddenSize,
@@ -70,8 +78,9 @@ Service::Service(const Model &servedModel, Scheduler &requestScheduler,
            .emptyInput = tokenizer.appendedToken().has_value(),
            .ignoreUnknown = options.ignoreUnknown,
            .defaults = describeSampling(samplerOptions(manifest.generation))}),
-      scheduler(requestScheduler), pages(servedModel.engine().state().pages()),
+      pages(servedModel.engine().state().pages()),
       mostBytes(tokenizer.mostBytes(manifest.model.context)),
+      scheduler(servedModel.engine(), scheduling),
       grammarThreads(limits.hasGrammars ? GrammarThreads::kThreads : 0) {}
 
 static Reply optionsReply(const std::string &path) {

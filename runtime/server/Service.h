@@ -27,13 +27,16 @@ struct ToolSupport {
   std::string reason = {};
 };
 
-/// All threads may call all functions.
+/// All threads may call all functions. The service owns the threads that call
+/// its requests, the scheduler's and those of grammars: they end first, so that
+/// all that a request refers to outlives its last call.
 class Service final : public HttpHandler {
 public:
-  /// `model` has an engine, and both references must outlive the service.
-  /// `needsKey`: requests need a key. Throws Error if the model has no
-  /// tokenizer, its chat template is not supported or an option is not right.
-  Service(const Model &model, Scheduler &scheduler,
+  /// `model` has an engine, which nothing else may use, and must outlive the
+  /// service; so must what `scheduling` refers to. `needsKey`: requests need a
+  /// key. Throws Error if the model has no tokenizer, its chat template is not
+  /// supported, an option is not right or the system gives no thread.
+  Service(Model &model, const SchedulerOptions &scheduling,
           const ServerOptions &options, bool needsKey);
 
   Reply handle(HttpRequest request, const WakeFn &wake) override;
@@ -86,6 +89,9 @@ public:
   /// Variables of the chat template that a request may replace.
   const nlohmann::ordered_json templateVariables;
   const std::vector<std::string> names;
+  /// Names the model file in answers (OpenAI's system_fingerprint): the
+  /// checksum of its header, which has those of all its parts.
+  const std::string fingerprint;
   const ParameterLimits limits;
 
 private:
@@ -101,7 +107,6 @@ private:
   /// prompt that is too long.
   void checkPrompts(GenerationTask &task) const;
 
-  Scheduler &scheduler;
   const int64_t pages;
   /// Maximum number of bytes of a text that fits into the context.
   const uint64_t mostBytes;
@@ -110,7 +115,9 @@ private:
   std::once_flag grammarsMade;
   std::unique_ptr<GrammarCompiler> grammars;
   std::atomic<bool> draining = false;
-  /// Uses all others.
+  /// Ends before all others but the last.
+  Scheduler scheduler;
+  /// Uses all others, and ends first.
   GrammarThreads grammarThreads;
 };
 

@@ -23,6 +23,7 @@ import time
 
 import numpy as np
 import serve_answers
+import serve_attacks
 import serve_beams
 import serve_http
 import serve_metrics
@@ -363,7 +364,11 @@ def many_inputs(server):
     answer = server.post("/v1/completions", prompt="x", n=128, max_tokens=1)
     expect("128 choices", [c["index"] for c in answer["choices"]], list(range(128)))
     one = server.post("/v1/completions", prompt="x", max_tokens=1)["timings"]
-    expect("the rate of one token", (one["predicted_n"], one["predicted_per_second"]), (1, 0))
+    expect("the rate of one token", (one["predicted_n"], one["predicted_per_second"], one["predicted_per_token_ms"]), (1, 0, 0))
+    five = server.post("/v1/completions", prompt="x" * 40, max_tokens=5, ignore_eos=True)["timings"]
+    for kind, steps in (("prompt", five["prompt_n"]), ("predicted", 4)):
+        rates = [five[f"{kind}_ms"] / 1e3 * five[f"{kind}_per_second"], five[f"{kind}_ms"] / five[f"{kind}_per_token_ms"]]
+        checks.check(all(abs(rate - steps) < 1e-6 * steps for rate in rates), f"rates of {kind} are {five}")
     body = {"prompt": "x", "max_tokens": 20, "ignore_eos": True}
     with concurrent.futures.ThreadPoolExecutor(80) as pool:
         statuses = list(pool.map(lambda _: server.send("POST", "/v1/completions", body)[0], range(80)))
@@ -390,19 +395,6 @@ def disconnects(server):
             client.sock.close()
             client.close()
     server.wait_idle()
-
-
-def slow_reader(server):
-    """A client that does not read loses its answer, and only it."""
-    client = server.start(n=32, logprobs=20)
-    expect("an answer meanwhile", len(server.post("/v1/completions", prompt="x", max_tokens=5)["choices"]), 1)
-    server.wait_idle()
-    client.close()
-    end = time.time() + 20
-    while not any("failed: the client does not read its answer" in line for line in server.log):
-        if time.time() > end:
-            return checks.check(False, "the log does not name a slow reader")
-        time.sleep(0.01)
 
 
 def crowd():
@@ -451,7 +443,7 @@ def options_of_sources():
     """The command line replaces the environment, which replaces the file."""
     config = WORK / "config"
     config.write_text("# a comment\n\nname = of-file\nmax-body=3000\n tls-cert = " + str(INPUTS / "cert.pem") + "\ntls-key = "
-                      + str(INPUTS / "key.pem") + "\nchat-template-kwargs = {\"x\": 1}\nignore-unknown = true\n")
+                      + str(INPUTS / "key.pem") + "\nchat-template-kwargs = {\"x\": 1}\nignore-unknown = yes\n")
     server = Server("--config", config, "--max-body", "500", env={**os.environ, "QWEN_RUN_NAME": "of-environment", "QWEN_RUN_MAX_BODY": "2000"})
     trusted = ssl.create_default_context(cafile=INPUTS / "cert.pem")
     server.connect = lambda: http.client.HTTPSConnection("localhost", server.port, timeout=60, context=trusted)
@@ -568,7 +560,8 @@ streams(main)
 other_endpoints(main)
 truncated(main)
 disconnects(main)
-slow_reader(main)
+serve_attacks.lagging_reader(checks, main)
+serve_attacks.counted_bytes(checks, main)
 serve_metrics.metrics(checks, main)
 serve_http.other_clients(checks, main)
 serve_http.cross_origin(checks, main, MODEL)
@@ -579,5 +572,11 @@ keys()
 unix_socket()
 crowd()
 drains()
+serve_attacks.ends(checks, MODEL)
+serve_attacks.unread_log(checks, MODEL)
+serve_attacks.few_descriptors(checks, MODEL)
+serve_attacks.few_threads(checks, MODEL)
+serve_attacks.refused(checks, MODEL, WORK)
+serve_attacks.addresses(checks, MODEL)
 options_of_sources()
 checks.finish()

@@ -137,13 +137,30 @@ TEST(CommandLineTest, NamesWhatIsMissing) {
             "\"--seed\" needs a value (see tool write --help)");
 }
 
+// As variables and files of options give them.
+TEST(CommandLineTest, ReadsValuesOfFlags) {
+  for (const auto &[value, isSet] :
+       std::map<std::string, bool>{{"1", true},
+                                   {"yes", true},
+                                   {"TRUE", true},
+                                   {"0", false},
+                                   {"no", false},
+                                   {"False", false}}) {
+    Tool tool;
+    EXPECT_EQ(tool.error({"write", "f", ("--json=" + value).c_str()}), "");
+    EXPECT_EQ(tool.flag, isSet) << value;
+  }
+  for (const char *bad : {"--json=2", "--json=x", "--json=-1"})
+    EXPECT_NE(errorOf({"write", "f", bad}), "");
+}
+
 TEST(CommandLineTest, NamesWhatIsTooMuch) {
   EXPECT_EQ(errorOf({"write", "f", "--seed", "1", "--seed", "2"}),
             "--seed is given 2 times, once is possible (see tool write "
             "--help)");
   EXPECT_EQ(errorOf({"write", "f", "--json=7"}),
-            "--json: a flag takes no value, and is given \"7\" (see tool write "
-            "--help)");
+            "--json: a flag takes no value, or 1, 0, yes or no, and is given "
+            "\"7\" (see tool write --help)");
   EXPECT_EQ(errorOf({"write", "f", "--json", "--fancy"}),
             "--json excludes --plain (see tool write --help)");
 }

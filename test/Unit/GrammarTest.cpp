@@ -378,8 +378,9 @@ TEST_F(ReasoningTest, IsNotOpenedAgain) {
     EXPECT_TRUE(may(endToken()));
   };
   // The prompt has closed it, or the request is not to think.
-  for (const std::vector<int32_t> &prompt :
-       {std::vector{open, close}, {open, newline, close, newline}, {close, a}}) {
+  for (const std::vector<int32_t> &prompt : {std::vector{open, close},
+                                             {open, newline, close, newline},
+                                             {close, a}}) {
     begin(prompt);
     expectGrammar();
   }

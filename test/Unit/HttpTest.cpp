@@ -148,9 +148,35 @@ TEST(AccessTest, KnowsThisMachine) {
   for (const char *host : {"localhost", "LocalHost:80", "127.0.0.1:1", "[::1]",
                            "[::1]:8080", "127.0.0.2:8080"})
     EXPECT_TRUE(isLocalHost(host, "127.0.0.2:8080")) << host;
-  for (const char *host : {"", "localhost.example", "a@localhost", "[::2]:1",
-                           "localhost:1:2", "example.org:8080"})
+  for (const char *host :
+       {"", "localhost.example", "a@localhost", "[::2]:1", "localhost:1:2",
+        "example.org:8080", "127.0.0.1:80@evil.example", "localhost:80a",
+        "localhost:+80", "[::1]:8 0", "localhost:-1"})
     EXPECT_FALSE(isLocalHost(host, "127.0.0.2:8080")) << host;
+}
+
+TEST(AccessTest, ReadsLinesOfKeys) {
+  EXPECT_EQ(keysOf("# of the cluster\na b\r\n\n#c\n\xc3\xa9", "f"),
+            (std::vector<std::string>{"a b", "\xc3\xa9"}));
+  const auto errorOf = [](std::string_view text) {
+    try {
+      keysOf(std::string(text), "f");
+      return std::string();
+    } catch (const Error &error) {
+      return std::string(error.what());
+    }
+  };
+  using namespace std::string_view_literals;
+  const std::string line = "f line 2: no client can send the key in a header: ";
+  EXPECT_EQ(errorOf("k\na\0b"sv), line + "it has a control character");
+  EXPECT_EQ(errorOf("k\na\tb"), line + "it has a control character");
+  EXPECT_EQ(errorOf("k\n\x7f"), line + "it has a control character");
+  EXPECT_EQ(errorOf("k\n a"), line + "it begins or ends with a space");
+  EXPECT_EQ(errorOf("k\na \r\n"), line + "it begins or ends with a space");
+  EXPECT_EQ(errorOf("\xef\xbb\xbfk"),
+            "f line 1: no client can send the key in a header: it begins with "
+            "a byte order mark");
+  EXPECT_EQ(errorOf("# k\n\n"), "f has no API key");
 }
 
 TEST(AccessTest, FindsKeys) {

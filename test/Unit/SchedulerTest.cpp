@@ -262,3 +262,126 @@ TEST_F(SchedulerTest, ABurstTakesSequencesAndQueue) {
   for (const std::unique_ptr<Sample> &sample : samples)
     sample->check();
 }
+
+namespace {
+/// A sample whose reader lags behind its first tokens, as long as `lags`.
+struct LaggingSample : Sample {
+  LaggingSample(uint64_t seed, const std::atomic<bool> &lags) : Sample(seed) {
+    request.maxTokens = 40;
+    request.stopTokens.clear();
+    request.isHeld = [this, &lags] { return lags && drawn.size() >= 3; };
+  }
+};
+
+/// The seed of a sample whose answer is whole and long.
+uint64_t wholeSeed(uint64_t number) {
+  for (uint64_t seed = 1000 * number;; ++seed)
+    if (const Sample sample(seed); !sample.isInvalid && sample.patience == 1000)
+      return seed;
+}
+} // namespace
+
+TEST_F(SchedulerTest, AnswersThatNobodyReadsLeaveTheBatchAndTheQueue) {
+  constexpr size_t kLagging = 4;
+  const Manifest manifest = hashManifest(300, 16);
+  ThreadPool pool(1);
+  Engine engine(manifest, nullptr, {hashForward}, pool, {.sequences = 2});
+  std::atomic<bool> lags = true;
+  std::vector<std::unique_ptr<LaggingSample>> samples;
+  Sample other(wholeSeed(90));
+  {
+    Scheduler scheduler(engine, {.queue = 2});
+    const auto awaitHeld = [&](size_t count) {
+      while (scheduler.counts().held != count)
+        std::this_thread::yield();
+    };
+    std::vector<RequestId> ids;
+    for (size_t i = 0; i < kLagging; ++i)
+      ids.push_back(submit(
+          scheduler, *samples.emplace_back(
+                         std::make_unique<LaggingSample>(wholeSeed(i), lags))));
+    awaitHeld(kLagging);
+    EXPECT_EQ(scheduler.counts().running, 0U);
+    EXPECT_EQ(scheduler.counts().waiting, kLagging);
+    // They take no place of the queue, and no sequence.
+    submit(scheduler, other);
+    awaitEnded(1);
+    EXPECT_EQ(refused, 0U);
+    other.check();
+    // One leaves for ever, ...
+    scheduler.cancel(ids[0]);
+    awaitEnded(2);
+    EXPECT_EQ(samples[0]->reason, EndReason::Cancelled);
+    awaitHeld(kLagging - 1);
+    // ... and the others go on where they were.
+    lags = false;
+    scheduler.wake();
+    awaitEnded(1 + kLagging);
+    EXPECT_EQ(scheduler.counts().sums.preemptions, 0);
+    // The end cancels those that are held.
+    lags = true;
+    samples.push_back(std::make_unique<LaggingSample>(wholeSeed(91), lags));
+    submit(scheduler, *samples.back());
+    awaitHeld(1);
+  }
+  EXPECT_EQ(samples.back()->reason, EndReason::Cancelled);
+  EXPECT_EQ(samples[1]->drawn.size(), 40U);
+  for (const auto &sample : samples)
+    sample->check();
+  EXPECT_EQ(engine.state().freePages(), engine.state().pages());
+}
+
+TEST_F(SchedulerTest, MemoryThatLacksEndsOneRequest) {
+  const Manifest manifest = hashManifest(300, 16);
+  ThreadPool pool(1);
+  Engine engine(manifest, nullptr, {hashForward}, pool, {.sequences = 3});
+  const auto lack = [](auto &&...) -> bool { throw std::bad_alloc(); };
+  const std::vector<std::function<void(Request &)>> places = {
+      [&](Request &of) { of.onStart = lack; },
+      [](Request &of) {
+        of.onToken = [told = of.onToken](const TokenEvent &event) -> bool {
+          told(event);
+          throw std::bad_alloc();
+        };
+      },
+      [&](Request &of) { of.onProgress = lack; },
+      [](Request &of) {
+        of.onDraw = [](auto &&...) -> std::optional<int32_t> {
+          throw std::bad_alloc();
+        };
+      },
+      [&](Request &of) {
+        of.beams.beams = 2;
+        of.onAnswers = lack;
+        of.sampling = {};
+        of.stopTokens.clear();
+        of.onToken = {};
+      }};
+  Scheduler scheduler(engine);
+  size_t count = 0;
+  for (size_t i = 0; i < places.size(); ++i) {
+    Sample poor(wholeSeed(i)), rich(wholeSeed(10 + i));
+    poor.request.maxTokens = 20;
+    places[i](poor.request);
+    submit(scheduler, rich);
+    submit(scheduler, poor);
+    awaitEnded(count += 2);
+    EXPECT_EQ(poor.reason, EndReason::Failed) << i;
+    EXPECT_EQ(poor.kind, ErrorKind::NoMemory) << i;
+    EXPECT_EQ(poor.endings, 1) << i;
+    rich.check();
+  }
+  // Neither does a request that follows another in a series.
+  Sample first(wholeSeed(20));
+  const auto noRequest = []() -> std::optional<Request> {
+    throw std::bad_alloc();
+  };
+  first.request.onEnd = [&](const Ending &ending) {
+    first.reason = ending.reason;
+    ended.fetch_add(1);
+    ended.notify_all();
+  };
+  scheduler.submit(first.request, noRequest);
+  awaitEnded(count + 1);
+  EXPECT_EQ(first.reason, EndReason::Failed);
+}

@@ -118,12 +118,12 @@ static int serve(std::span<const char *const> arguments) {
   Model model(arguments[1], readText(arguments[2]));
   SchedulerOptions scheduling;
   scheduling.onStep = [&http] { http.wake(); };
-  Scheduler scheduler(model.start(std::make_shared<ThreadPool>(1), {}),
-                      scheduling);
-  Service service(model, scheduler, options, false);
+  model.start(std::make_shared<ThreadPool>(1), {});
+  Service service(model, scheduling, options, false);
   ScriptedService scripted(service, model.chatFormat().endTokens({}).front());
-  std::cerr << "scripted answers on " << http.address() << '\n';
-  http.run(scripted);
+  http.run(scripted, [&] {
+    std::cerr << "scripted answers on " << http.address() << '\n';
+  });
   return 0;
 }
 

@@ -81,7 +81,8 @@ TEST_F(TokenizerFilesTest, FindsAddedTokensThatAreNotNormalized) {
     "260": {"content": "e\u0301a", "special": true, "normalized": true}}})");
   for (const char *accent : {"e\u0301", "\u00e9"}) {
     const std::string text = std::string("a") + accent;
-    EXPECT_EQ(encode((text + "b").c_str()), (std::vector<int32_t>{'a', 258, 'b'}));
+    EXPECT_EQ(encode((text + "b").c_str()),
+              (std::vector<int32_t>{'a', 258, 'b'}));
     EXPECT_EQ(encode((text + "a").c_str()), (std::vector<int32_t>{'a', 260}));
   }
   EXPECT_EQ(encode("u\u0301"), std::vector<int32_t>{259});

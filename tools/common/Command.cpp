@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -162,12 +163,21 @@ std::string Option::name() const {
 // Adding options
 //===----------------------------------------------------------------------===//
 
-/// Makes a flag reject values (--json=7).
+/// What a flag may be given: by its variable, in a file of options, or behind
+/// an equals sign.
+static bool isFlagValue(const std::string &value) {
+  constexpr auto kValues =
+      std::to_array<std::string_view>({"true", "false", "1", "0", "yes", "no"});
+  return std::ranges::count(kValues, CLI::detail::to_lower(value)) > 0;
+}
+
+/// Makes a flag reject other values (--json=7).
 static Option withoutValue(CLI::Option *flag) {
   flag->check([](const std::string &value) {
-    return value == "true" || value == "false"
+    return isFlagValue(value)
                ? ""
-               : "a flag takes no value, and is given " + quote(value);
+               : "a flag takes no value, or 1, 0, yes or no, and is given " +
+                     quote(value);
   });
   return Option(flag);
 }

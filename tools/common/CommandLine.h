@@ -139,8 +139,8 @@ template <typename T>
 T parseNumber(const std::string &option, const std::string &text, T least,
               T most);
 
-/// `text` as a number of bytes from `least` to `most`, with or without a unit of
-/// 1024: "3", "2k", "4GiB". Throws InvalidValue, which names `option`.
+/// `text` as a number of bytes from `least` to `most`, with or without a unit
+/// of 1024: "3", "2k", "4GiB". Throws InvalidValue, which names `option`.
 uint64_t parseSize(const std::string &option, const std::string &text,
                    uint64_t least, uint64_t most);
 

@@ -27,7 +27,7 @@ static std::string tokenText(const ordered_json &token) {
 static void printModel(const ordered_json &all, llvm::raw_ostream &out) {
   const ordered_json &shape = all["shape"];
   const auto size = [&](const char *key) { return shape[key].dump(); };
-  out << "model       " << all["name"].get<std::string>() << ", "
+  out << "model       " << printable(all["name"].get<std::string>()) << ", "
       << all["architecture"].get<std::string>() << "\n"
       << llvm::formatv("parameters  {0:n}\n", all["parameters"].get<int64_t>())
       << "shape       " << size("layers") << " layers of hidden size "

@@ -64,7 +64,7 @@ void qwen::printSummary(const std::string &name, const CompileSummary &summary,
                         const std::vector<std::string> &verified,
                         double seconds) {
   llvm::raw_ostream &out = llvm::errs();
-  out << name << ": " << summary.architecture << " for "
+  out << printable(name) << ": " << summary.architecture << " for "
       << llvm::join(summary.targets, ", ") << '\n';
   printTensors(summary, out);
   if (summary.quantization != Quantization())

@@ -121,8 +121,9 @@ static void search(const GenerateCommand &command, Model &model, Engine &engine,
     if (command.json)
       list.push_back(objectOf(command, model, ends, answer));
     else
-      writeOut((command.ids ? listOf(answer.ids) : textOf(model, answer.ids)) +
-               "\n");
+      writeAnswer(
+          (command.ids ? listOf(answer.ids) : textOf(model, answer.ids)) +
+          "\n");
   if (command.json)
     writeOut(nlohmann::ordered_json{{"answers", list}}.dump() + "\n");
   finishCheck(model);
@@ -159,9 +160,9 @@ static void generate(const GenerateCommand &command) {
     if (command.ids)
       writeOut((count ? "," : "") + std::to_string(*id));
     else if (!model.tokenizer().isSpecial(*id))
-      writeOut(characters.push(model.tokenizer().tokenBytes(*id)));
+      writeAnswer(characters.push(model.tokenizer().tokenBytes(*id)));
   }
-  writeOut(characters.finish() + "\n");
+  writeAnswer(characters.finish() + "\n");
   const double decodeSeconds = secondsSince(decodeStart);
   finishCheck(model);
   if (!isTerminal(STDERR_FILENO) || count < 2)

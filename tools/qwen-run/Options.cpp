@@ -4,6 +4,7 @@
 #include "Output.h"
 
 #include "cache/CompiledModel.h"
+#include "chat/Screen.h"
 #include "engine/CpuCount.h"
 #include "jinja/ChatTemplate.h"
 
@@ -24,7 +25,7 @@ static constexpr char kMachineGroup[] = "Threads and memory";
 
 const std::string &ModelFile::path() const {
   if (flags->dryRun) {
-    writeOut(describeCompile(given, flags->arguments));
+    writeOut(screenText(describeCompile(given, flags->arguments)));
     throw CommandDone();
   }
   if (compiled.empty())

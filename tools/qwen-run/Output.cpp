@@ -2,15 +2,19 @@
 
 #include "Output.h"
 
+#include "chat/Screen.h"
+
 #include "qwen/Support/InputError.h"
 
 #include <nlohmann/json.hpp>
 
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
+#include <poll.h>
 #include <unistd.h>
 
 using namespace qwen;
@@ -32,6 +36,25 @@ void qwen::run::writeObject(std::initializer_list<JsonMember> members) {
 
 void qwen::run::writeError(std::string_view text) {
   (void)writeAll(STDERR_FILENO, text.data(), text.size());
+}
+
+void qwen::run::writeAnswer(std::string_view text) {
+  writeOut(isTerminal(STDOUT_FILENO) ? screenText(text) : std::string(text));
+}
+
+void LogLines::write(std::string_view line) {
+  std::string text;
+  if (dropped)
+    text = "qwen-run: " + std::to_string(dropped) +
+           " lines of the log were dropped, which nobody read\n";
+  text += line.substr(0, PIPE_BUF - 1 - text.size());
+  text += '\n';
+  pollfd stream{descriptor, POLLOUT, 0};
+  if (poll(&stream, 1, 0) == 1 &&
+      ::write(descriptor, text.data(), text.size()) > 0)
+    dropped = 0;
+  else
+    ++dropped;
 }
 
 bool qwen::run::isTerminal(int descriptor) { return isatty(descriptor); }

@@ -24,6 +24,9 @@ namespace qwen::run {
 /// Writes all of `text` to standard output. Throws Error.
 void writeOut(std::string_view text);
 
+/// The same for the text of a model, which is not to be trusted: on a terminal,
+/// control characters become escapes (screenText).
+void writeAnswer(std::string_view text);
 /// The name and value of a member of a JSON object.
 using JsonMember =
     std::pair<const char *,
@@ -36,6 +39,21 @@ void writeObject(std::initializer_list<JsonMember> members);
 
 /// Writes to standard error; failures are ignored.
 void writeError(std::string_view text);
+
+/// Lines of a stream that may be a pipe or a terminal. It never waits: a line
+/// for which there is no room is dropped, and the next one says how many were.
+/// One thread uses it. SIGPIPE must be ignored.
+class LogLines {
+public:
+  explicit LogLines(int streamDescriptor) : descriptor(streamDescriptor) {}
+
+  /// Writes a line without its end, at most PIPE_BUF bytes of it.
+  void write(std::string_view line);
+
+private:
+  const int descriptor;
+  uint64_t dropped = 0;
+};
 
 bool isTerminal(int descriptor);
 

@@ -5,49 +5,50 @@
 #include "Output.h"
 #include "ServiceFlags.h"
 #include "server/Service.h"
+#include "server/http/Access.h"
 #include "server/http/HttpServer.h"
 
 #include "qwen/Support/Text.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <sstream>
+#include <unistd.h>
 
 using namespace qwen;
 using namespace qwen::run;
 
 static std::vector<std::string> readKeys(const std::string &file) {
   constexpr uint64_t kMostBytes = 65536;
+  constexpr char kVariable[] = "QWEN_RUN_API_KEY";
   std::vector<std::string> keys;
-  if (const char *key = getenv("QWEN_RUN_API_KEY"); key && *key)
+  if (!file.empty())
+    keys = server::keysOf(
+        readFile(file, kMostBytes, "a file of API keys is short"), file);
+  if (const char *key = getenv(kVariable); key && *key) {
+    server::requireKey(key, kVariable);
     keys.emplace_back(key);
-  if (file.empty())
-    return keys;
-  std::istringstream lines(
-      readFile(file, kMostBytes, "a file of API keys is short"));
-  for (std::string line; std::getline(lines, line);) {
-    if (line.ends_with('\r'))
-      line.pop_back();
-    if (!line.empty())
-      keys.push_back(line);
   }
-  if (keys.empty())
-    throw Error(file + " has no API key");
   return keys;
 }
 
 static void serve(const ServiceFlags &command) {
   const server::ServerOptions &chosen = command.server;
   const std::vector<std::string> keys = readKeys(chosen.keyFile);
-  server::HttpServer http(
-      chosen, keys, [](const std::string &line) { writeError(line + "\n"); });
+  // Whoever reads the log may end before the server does.
+  signal(SIGPIPE, SIG_IGN);
+  LogLines log(STDERR_FILENO);
+  server::HttpServer http(chosen, keys,
+                          [&](const std::string &line) { log.write(line); });
   Model model = command.openModel();
   SchedulerOptions options = command.schedulerOptions();
   options.onStep = [&http] { http.wake(); };
-  Scheduler scheduler(command.startEngine(model), options);
-  server::Service service(model, scheduler, chosen, !keys.empty());
-  writeError("qwen-run: " + service.model() + " answers on " + http.address() +
-             "\n");
-  http.run(service);
+  command.startEngine(model);
+  server::Service service(model, options, chosen, !keys.empty());
+  http.run(service, [&] {
+    log.write("qwen-run: " + printable(service.model()) + " answers on " +
+              http.address());
+  });
   // Damage that requests have met is the error of this program, too.
   model.engine().finishCheck([] { return true; });
 }

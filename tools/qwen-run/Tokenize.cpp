@@ -36,7 +36,7 @@ static void tokenize(const TokenizeCommand &command) {
     if (command.json)
       writeObject({{"text", validText(bytes)}});
     else
-      writeOut(bytes);
+      writeAnswer(bytes);
     return;
   }
   const std::vector<int32_t> ids = tokenizer.encode(text);

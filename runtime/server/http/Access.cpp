@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <sstream>
 
 using namespace qwen;
 using namespace qwen::server;
@@ -37,6 +38,8 @@ bool server::hasKey(std::string_view authorization, std::string_view key,
   return found;
 }
 
+static bool isDigit(char c) { return c >= '0' && c <= '9'; }
+
 /// A host without its port.
 static std::string_view withoutPort(std::string_view host) {
   const size_t bracket = host.rfind(']');
@@ -47,6 +50,10 @@ static std::string_view withoutPort(std::string_view host) {
 }
 
 bool server::isLocalHost(std::string_view host, std::string_view listen) {
+  // "localhost:80@evil.example" is a host of another name.
+  const std::string_view port = host.substr(withoutPort(host).size());
+  if (!port.empty() && !std::ranges::all_of(port.substr(1), isDigit))
+    return false;
   const auto names = std::to_array<std::string_view>(
       {"localhost", "127.0.0.1", "[::1]", withoutPort(listen)});
   return std::ranges::any_of(names, [&](std::string_view name) {
@@ -62,11 +69,52 @@ bool server::isAllowedOrigin(std::string_view origin,
 }
 
 //===----------------------------------------------------------------------===//
+// Keys
+//===----------------------------------------------------------------------===//
+
+/// Why no client can send this as a key; empty if one can.
+static std::string faultOfKey(std::string_view key) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (key.starts_with(kByteOrderMark))
+    return "it begins with a byte order mark";
+  if (key.starts_with(' ') || key.ends_with(' '))
+    return "it begins or ends with a space";
+  if (std::ranges::any_of(key, [](char c) {
+        return static_cast<unsigned char>(c) < ' ' || c == '\x7f';
+      }))
+    return "it has a control character";
+  return "";
+}
+
+void server::requireKey(const std::string &key, const std::string &place) {
+  if (const std::string fault = faultOfKey(key); !fault.empty())
+    throw Error(place + ": no client can send the key in a header: " + fault);
+}
+
+std::vector<std::string> server::keysOf(const std::string &text,
+                                        const std::string &file) {
+  std::vector<std::string> keys;
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.ends_with('\r'))
+      line.pop_back();
+    if (line.empty() || line.starts_with('#'))
+      continue;
+    requireKey(line, file + " line " + std::to_string(number));
+    keys.push_back(line);
+  }
+  if (keys.empty())
+    throw Error(file + " has no API key");
+  return keys;
+}
+
+//===----------------------------------------------------------------------===//
 // Origins
 //===----------------------------------------------------------------------===//
 
 static bool isLower(char c) { return c >= 'a' && c <= 'z'; }
-static bool isDigit(char c) { return c >= '0' && c <= '9'; }
 
 /// What is wrong with ":PORT" of an origin; empty if nothing is.
 static std::string faultOfPort(std::string_view port, std::string_view scheme) {

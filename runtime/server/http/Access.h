@@ -14,9 +14,19 @@ namespace qwen::server {
 bool hasKey(std::string_view authorization, std::string_view key,
             const std::vector<std::string> &keys);
 
-/// Whether `host`, with or without a port, names this machine, or is that of
-/// `listen`. A page that a browser got elsewhere has another host, even if its
-/// name leads here.
+/// The API keys in the lines of a file. Empty lines, and those that begin with
+/// "#", have none. Throws Error if there is none, or as requireKey does.
+std::vector<std::string> keysOf(const std::string &text,
+                                const std::string &file);
+
+/// Throws Error for a key that no client can send as it is: with control
+/// characters, with spaces at its ends or behind a byte order mark. `place` is
+/// where it stands; the error has no part of the key.
+void requireKey(const std::string &key, const std::string &place);
+
+/// Whether `host`, with or without a port in digits, names this machine, or is
+/// that of `listen`. A page that a browser got elsewhere has another host, even
+/// if its name leads here.
 bool isLocalHost(std::string_view host, std::string_view listen);
 
 /// Whether the page of an Origin may send requests. "*" allows all.

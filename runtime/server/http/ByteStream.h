@@ -80,12 +80,12 @@ public:
     co_return;
   }
 
-  /// Reads some bytes that nobody needs. Returns whether some came.
-  boost::asio::awaitable<bool> discard() {
+  /// Reads some bytes that nobody needs. Returns their number, 0 at the end.
+  boost::asio::awaitable<size_t> discard() {
     std::array<char, 16384> bytes;
     const auto [error, size] =
         co_await plain.async_read_some(boost::asio::buffer(bytes), kWait);
-    co_return !error;
+    co_return error ? 0 : size;
   }
 
   /// Sends what the system takes at once, and returns its size. Costs a small

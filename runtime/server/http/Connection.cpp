@@ -28,10 +28,14 @@ static constexpr std::chrono::milliseconds kIdleTime(60000), kWriteTime(30000),
     kEndTime(2000);
 
 static constexpr uint32_t kHeaderBytes = 16384;
+/// Maximum size of the buffer, and of what is read of a refused request.
+static constexpr size_t kBufferBytes = 65536,
+                        kDiscardedBytes = size_t{256} << 20;
 
 Connection::Connection(const ConnectionShared &sharedByAll,
                        ByteStream::Socket socket)
     : shared(sharedByAll), stream(std::move(socket), shared.tls),
+      buffer(kBufferBytes),
       changed(std::make_shared<asio::steady_timer>(shared.io)) {}
 
 void Connection::closeIdle() {
@@ -51,6 +55,11 @@ void Connection::cancel() {
     running->cancel();
 }
 
+void Connection::abort() {
+  cancel();
+  stream.close();
+}
+
 void Connection::log(const std::string &more) const {
   if (!shared.log)
     return;
@@ -68,11 +77,12 @@ void Connection::log(const std::string &more) const {
 asio::awaitable<bool> Connection::skipEmptyLines() {
   constexpr size_t kBytes = 4096;
   constexpr std::string_view kEmptyLine = "\r\n";
-  while (true) {
+  for (size_t skipped = 0; skipped < kHeaderBytes;) {
     const std::string_view text(static_cast<const char *>(buffer.data().data()),
                                 buffer.size());
     if (text.starts_with(kEmptyLine)) {
       buffer.consume(kEmptyLine.size());
+      skipped += kEmptyLine.size();
       continue;
     }
     if (!kEmptyLine.starts_with(text))
@@ -83,6 +93,26 @@ asio::awaitable<bool> Connection::skipEmptyLines() {
       co_return false;
     buffer.commit(size);
   }
+  co_return false;
+}
+
+asio::awaitable<boost::system::error_code>
+Connection::readBody(Parser &parser) {
+  // A whole body may have some framing besides. The parser is not eager: it
+  // returns behind each part, with at most a buffer more.
+  auto left = static_cast<size_t>(shared.options.bodyBytes) + kHeaderBytes;
+  parser.eager(false);
+  stream.expiresAfter(kIdleTime);
+  while (!parser.is_done()) {
+    const auto [error, size] =
+        co_await http::async_read_some(stream, buffer, parser, kWait);
+    if (error)
+      co_return error;
+    if (size > left)
+      co_return http::make_error_code(http::error::body_limit);
+    left -= size;
+  }
+  co_return boost::system::error_code();
 }
 
 /// Whether a body comes as it is, or in chunks. Others cannot be told from a
@@ -169,15 +199,16 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
         equalsNoCase(request[http::field::expect], "100-continue"))
       if (!co_await write("HTTP/1.1 100 Continue\r\n\r\n"))
         co_return false;
-    if (!refused) {
-      stream.expiresAfter(kIdleTime);
-      std::tie(error, size) =
-          co_await http::async_read(stream, buffer, parser, kWait);
-    }
+    if (!refused)
+      error = co_await readBody(parser);
   }
   if (error == http::error::header_limit)
     refused = ApiError(431, "the header has more than " +
                                 std::to_string(kHeaderBytes) + " bytes");
+  else if (error == http::error::buffer_overflow)
+    refused = ApiError(413, "the line before a chunk, or the trailers, have "
+                            "more than " +
+                                std::to_string(kBufferBytes) + " bytes");
   else if (error == http::error::body_limit)
     refused =
         ApiError(413, "the body has more than " +
@@ -200,8 +231,12 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
 
 asio::awaitable<Reply> Connection::handle(HttpRequest request) {
   const auto wake = [timer = changed, &changes = shared.changes] {
-    const std::lock_guard lock(changes.mutex);
-    changes.timers.push_back(timer);
+    try {
+      const std::lock_guard lock(changes.mutex);
+      changes.timers.push_back(timer);
+    } catch (const std::bad_alloc &) {
+      // The connection looks again after the time of --keep-alive.
+    }
   };
   co_return co_await asio::co_spawn(
       shared.workers,
@@ -419,10 +454,11 @@ asio::awaitable<bool> Connection::answer(Parser &parser) {
 
 asio::awaitable<void> Connection::discardRest() {
   const auto last = std::chrono::steady_clock::now() + kIdleTime;
-  bool isSending = true;
-  while (isSending && std::chrono::steady_clock::now() < last) {
+  size_t left = kDiscardedBytes, size = 1;
+  while (size > 0 && left >= size && std::chrono::steady_clock::now() < last) {
+    left -= size;
     stream.expiresAfter(kEndTime);
-    isSending = co_await stream.discard();
+    size = co_await stream.discard();
   }
 }
 

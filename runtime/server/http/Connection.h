@@ -9,7 +9,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 
@@ -26,8 +25,8 @@ struct Changes {
 /// What all connections share.
 struct ConnectionShared {
   boost::asio::io_context &io;
-  /// Parses requests.
-  boost::asio::thread_pool &workers;
+  /// Parses requests, on other threads.
+  boost::asio::io_context &workers;
   HttpHandler &handler;
   Changes &changes;
   const ServerOptions &options;
@@ -57,6 +56,8 @@ public:
   bool closeUnread();
   /// Cancels the request that runs.
   void cancel();
+  /// Ends the connection as if its client had left.
+  void abort();
 
 private:
   using Parser =
@@ -66,8 +67,11 @@ private:
   /// should know it, has been sent.
   boost::asio::awaitable<bool> read(Parser &parser);
   /// Drops the empty lines that some clients send behind a body. Returns false
-  /// if the client sends nothing more.
+  /// if the client sends nothing more, or too many of them.
   boost::asio::awaitable<bool> skipEmptyLines();
+  /// Reads the body. All its bytes count, also those of chunks' sizes and
+  /// extensions and of trailers.
+  boost::asio::awaitable<boost::system::error_code> readBody(Parser &parser);
   /// Reads what is left of a request that was refused. To close a socket with
   /// unread bytes resets the connection, and the client may lose the answer.
   boost::asio::awaitable<void> discardRest();
@@ -97,6 +101,8 @@ private:
 
   const ConnectionShared &shared;
   ByteStream stream;
+  /// What has come and was not parsed. Its size bounds what is parsed as a
+  /// whole, such as the line before a chunk and the trailers.
   boost::beast::flat_buffer buffer;
   /// Cancelled when the answer changes.
   std::shared_ptr<boost::asio::steady_timer> changed;

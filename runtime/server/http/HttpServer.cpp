@@ -4,6 +4,7 @@
 
 #include "server/http/Access.h"
 #include "server/http/Connection.h"
+#include "server/http/Workers.h"
 
 #include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -15,8 +16,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fcntl.h>
 #include <list>
 #include <netinet/tcp.h>
+#include <optional>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -86,11 +89,40 @@ makeTls([[maybe_unused]] const ServerOptions &options) {
   read("--tls-key", options.privateKey, [&](auto &error) {
     context->use_private_key_file(options.privateKey, TlsContext::pem, error);
   });
+  // A key of another kind than the certificate's has a place beside it.
+  if (SSL_CTX_check_private_key(context->native_handle()) != 1)
+    throw Error("--tls-key " + options.privateKey +
+                " is not the key of the certificate in " + options.certificate);
   return context;
 #else
   throw Error("--tls-cert: this program has no TLS; a reverse proxy adds it");
 #endif
 }
+
+namespace {
+/// A descriptor that is held back. Without it, a process that has no other
+/// could not even refuse a connection: the system would keep it waiting.
+class SpareDescriptor {
+public:
+  SpareDescriptor() { open(); }
+  ~SpareDescriptor() { close(); }
+  SpareDescriptor(const SpareDescriptor &) = delete;
+  SpareDescriptor &operator=(const SpareDescriptor &) = delete;
+
+  bool isOpen() const { return number >= 0; }
+  void open() {
+    if (!isOpen())
+      number = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  }
+  void close() {
+    if (isOpen())
+      ::close(std::exchange(number, -1));
+  }
+
+private:
+  int number = -1;
+};
+} // namespace
 
 struct HttpServer::State {
   State(const ServerOptions &options, std::vector<std::string> keys, LogFn log);
@@ -98,15 +130,26 @@ struct HttpServer::State {
 
   void open();
   void removeLeftSocket(const char *path);
-  /// Closes the oldest connection without a whole request if there are too
-  /// many connections. Returns whether another one has room.
+  /// Closes the oldest connection without a whole request. Returns whether
+  /// there was one.
+  bool closeUnread();
+  /// Makes room for another connection if there are too many. Returns whether
+  /// it has room.
   bool makeRoom();
-  asio::awaitable<void> accept(ConnectionShared &shared);
+  /// After `error` of accept: makes a descriptor free, or refuses the
+  /// connection. Returns whether the next one can be accepted.
+  bool freeDescriptor(const boost::system::error_code &error);
+  asio::awaitable<void> accept(const ConnectionShared &shared);
+  void start(const ConnectionShared &shared, ByteStream::Socket socket);
   asio::awaitable<void> handle(const ConnectionShared &shared,
                                ByteStream::Socket socket);
   asio::awaitable<void> awaitSignals(HttpHandler &handler);
   /// Ends all work after a first signal.
   asio::awaitable<void> drain();
+  /// Ends the connections, and waits for what they have begun.
+  void endConnections();
+  /// Logs why a connection failed.
+  void tell(const char *what) const noexcept;
 
   const ServerOptions options;
   const std::vector<std::string> keys;
@@ -116,8 +159,12 @@ struct HttpServer::State {
   asio::io_context io{1};
   asio::basic_socket_acceptor<stream_protocol> acceptor{io};
   Changes changes;
+  /// Handled from the start of `run` to the end of the server.
+  std::optional<asio::signal_set> signals;
+  SpareDescriptor spare;
   std::list<Connection *> connections;
-  bool isDraining = false;
+  /// Ends before all that its threads use.
+  Workers workers{2};
 };
 
 HttpServer::State::State(const ServerOptions &serverOptions,
@@ -184,6 +231,15 @@ void HttpServer::State::removeLeftSocket(const char *path) {
   }
 }
 
+void HttpServer::State::tell(const char *what) const noexcept {
+  try {
+    if (log)
+      log(std::string("a connection failed: ") + what);
+  } catch (const std::exception &) {
+    // A log ends no connection.
+  }
+}
+
 asio::awaitable<void> HttpServer::State::handle(const ConnectionShared &shared,
                                                 ByteStream::Socket socket) {
   Connection connection(shared, std::move(socket));
@@ -192,39 +248,76 @@ asio::awaitable<void> HttpServer::State::handle(const ConnectionShared &shared,
     co_await connection.serve();
   } catch (const std::exception &error) {
     // No memory for one request does not end the others.
-    if (log)
-      log(std::string("a connection failed: ") + error.what());
+    tell(error.what());
   }
-  connection.cancel();
   connections.erase(place);
+  connection.cancel();
+}
+
+bool HttpServer::State::closeUnread() {
+  // Connections are in the order of their age.
+  return std::ranges::any_of(connections, [](Connection *connection) {
+    return connection->closeUnread();
+  });
 }
 
 bool HttpServer::State::makeRoom() {
   const auto open = std::ranges::count_if(
       connections, [](Connection *each) { return each->isOpen(); });
-  // Connections are in the order of their age.
-  return open < options.connections ||
-         std::ranges::any_of(
-             connections,
-             [](Connection *connection) { return connection->closeUnread(); });
+  return open < options.connections || closeUnread();
 }
 
-asio::awaitable<void> HttpServer::State::accept(ConnectionShared &shared) {
+bool HttpServer::State::freeDescriptor(const boost::system::error_code &error) {
+  if (error != asio::error::no_descriptors && error.value() != ENFILE)
+    return false;
+  spare.close();
+  bool isFree = closeUnread();
+  if (!isFree) {
+    boost::system::error_code failure;
+    acceptor.non_blocking(true, failure);
+    // The socket closes at once.
+    acceptor.accept(failure);
+    isFree = !failure;
+  }
+  spare.open();
+  return isFree && spare.isOpen();
+}
+
+void HttpServer::State::start(const ConnectionShared &shared,
+                              ByteStream::Socket socket) {
+  // What the system holds for a client that does not read is work for nothing.
+  constexpr int kOn = 1, kUnsentBytes = 65536;
+  const auto set = [&](int option, int value) {
+    setsockopt(socket.native_handle(), IPPROTO_TCP, option, &value,
+               sizeof(value));
+  };
+  set(TCP_NODELAY, kOn);
+  set(TCP_NOTSENT_LOWAT, kUnsentBytes);
+  try {
+    asio::co_spawn(io, handle(shared, std::move(socket)), asio::detached);
+  } catch (const std::exception &error) {
+    tell(error.what());
+  }
+}
+
+asio::awaitable<void>
+HttpServer::State::accept(const ConnectionShared &shared) {
+  asio::steady_timer pause(io);
   while (acceptor.is_open()) {
-    auto [error, socket] = co_await acceptor.async_accept(kWait);
-    if (error == asio::error::operation_aborted)
-      co_return;
-    if (!error && makeRoom()) {
-      const int on = 1;
-      setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NODELAY, &on,
-                 sizeof(on));
-      asio::co_spawn(io, handle(shared, std::move(socket)), asio::detached);
-      continue;
+    try {
+      co_await pause.async_wait(kWait);
+      auto [error, socket] = co_await acceptor.async_accept(kWait);
+      if (error ? freeDescriptor(error) : makeRoom()) {
+        if (!error)
+          start(shared, std::move(socket));
+        continue;
+      }
+    } catch (const std::exception &error) {
+      tell(error.what());
     }
-    // No descriptor is left, or all connections have requests: wait for one to
-    // close. What was accepted is closed.
-    asio::steady_timer pause(io, std::chrono::milliseconds(50));
-    co_await pause.async_wait(kWait);
+    // All connections have requests, or memory lacks: wait for one to close.
+    // What was accepted is closed.
+    pause.expires_after(std::chrono::milliseconds(50));
   }
 }
 
@@ -249,19 +342,36 @@ asio::awaitable<void> HttpServer::State::drain() {
   io.stop();
 }
 
+void HttpServer::State::endConnections() {
+  for (Connection *connection : connections)
+    connection->abort();
+  // A worker may still have the request of one.
+  while (!connections.empty())
+    try {
+      io.restart();
+      io.run_one();
+    } catch (const std::exception &error) {
+      tell(error.what());
+    }
+}
+
 asio::awaitable<void> HttpServer::State::awaitSignals(HttpHandler &handler) {
-  asio::signal_set signals(io, SIGTERM, SIGINT);
-  co_await signals.async_wait(kWait);
+  co_await signals->async_wait(kWait);
   handler.drain();
   acceptor.close();
   asio::co_spawn(io, drain(), asio::detached);
-  co_await signals.async_wait(kWait);
+  co_await signals->async_wait(kWait);
+  // A third one ends the program.
+  signals->clear();
   io.stop();
 }
 
 HttpServer::HttpServer(const ServerOptions &options,
-                       std::vector<std::string> keys, LogFn log)
+                       std::vector<std::string> keys, LogFn log) try
     : state(std::make_unique<State>(options, std::move(keys), std::move(log))) {
+} catch (const boost::system::system_error &error) {
+  throw Error("cannot listen on " + options.listen + ": " +
+              error.code().message());
 }
 
 HttpServer::~HttpServer() = default;
@@ -274,8 +384,10 @@ std::string HttpServer::address() const {
   const stream_protocol::endpoint local = state->acceptor.local_endpoint();
   bound.resize(local.size());
   std::memcpy(bound.data(), local.data(), local.size());
-  return std::string(state->tls ? "https://" : "http://") +
-         listen.substr(0, listen.rfind(':')) + ":" +
+  std::string host = listen.substr(0, listen.rfind(':'));
+  if (host.find(':') != std::string::npos && !host.starts_with('['))
+    host = "[" + host + "]";
+  return (state->tls ? "https://" : "http://") + host + ":" +
          std::to_string(bound.port());
 }
 
@@ -285,19 +397,35 @@ void HttpServer::wake() {
     const std::lock_guard lock(state->changes.mutex);
     timers.swap(state->changes.timers);
   }
-  if (!timers.empty())
+  if (timers.empty())
+    return;
+  try {
     asio::post(state->io, [timers = std::move(timers)] {
       for (const auto &timer : timers)
         timer->cancel();
     });
+  } catch (const std::bad_alloc &) {
+    // The connections look again after the time of --keep-alive.
+  }
 }
 
-void HttpServer::run(HttpHandler &handler) {
+/// Throws Error if the process has no descriptor for a connection.
+static void requireDescriptor() {
+  const SpareDescriptor ofConnection;
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  if (!ofConnection.isOpen())
+    throw Error("no descriptor is left for connections: the system allows " +
+                std::to_string(limit.rlim_cur) +
+                " descriptors (ulimit -n), and the server needs more");
+}
+
+void HttpServer::run(HttpHandler &handler,
+                     const std::function<void()> &onReady) try {
   State &server = *state;
-  asio::thread_pool workers(2);
   const bool isTcp = !server.options.listen.starts_with(kUnix);
   ConnectionShared shared{.io = server.io,
-                          .workers = workers,
+                          .workers = server.workers.context(),
                           .handler = handler,
                           .changes = server.changes,
                           .options = server.options,
@@ -305,8 +433,14 @@ void HttpServer::run(HttpHandler &handler) {
                           .log = server.log,
                           .checksHost = isTcp && server.address.isLocal,
                           .tls = server.tls.get()};
+  server.signals.emplace(server.io, SIGTERM, SIGINT);
   asio::co_spawn(server.io, server.accept(shared), asio::detached);
   asio::co_spawn(server.io, server.awaitSignals(handler), asio::detached);
-  server.io.run();
-  workers.join();
+  server.spare.open();
+  requireDescriptor();
+  onReady();
+  runAll(server.io);
+  server.endConnections();
+} catch (const boost::system::system_error &error) {
+  throw Error("cannot serve: " + error.code().message());
 }

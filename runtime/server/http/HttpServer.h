@@ -13,8 +13,11 @@
 
 namespace qwen::server {
 
-/// Opens the address when it is made, so that errors come before a model is
-/// loaded. Must outlive the scheduler.
+/// Opens the address and starts its threads when it is made, so that errors
+/// come before a model is loaded. Must outlive the scheduler, which calls
+/// `wake`. The end of a program has the opposite order of its parts: `run` ends
+/// the connections, then the service ends its scheduler, then the model and
+/// this server end.
 class HttpServer {
 public:
   /// A request must have one of `keys`; if there are none, it needs none.
@@ -32,8 +35,11 @@ public:
   void wake();
 
   /// Serves until SIGTERM or SIGINT, and then until all requests have ended or
-  /// `drain` has passed. A second signal ends it at once.
-  void run(HttpHandler &handler);
+  /// `drain` has passed. A second signal ends all connections, and a third one
+  /// the program. When it returns, no connection is left that would call
+  /// `handler` or hold a stream of it. `onReady` is called when all that
+  /// requests need is there. Throws Error if it cannot be had.
+  void run(HttpHandler &handler, const std::function<void()> &onReady);
 
 private:
   struct State;

@@ -55,8 +55,8 @@ namespace {
 class EmbeddingAnswer final : public Answer {
 public:
   EmbeddingAnswer(const Service &service, const Embedding &asked)
-      : model(service.model()), isBase64(asked.base64),
-        dimensions(asked.dimensions) {}
+      : model(service.model()), fingerprint(service.fingerprint),
+        isBase64(asked.base64), dimensions(asked.dimensions) {}
 
 private:
   std::string finish() override {
@@ -70,10 +70,12 @@ private:
                isBase64 ? ordered_json(base64(vector)) : ordered_json(vector)}};
     };
     return listOf({{"object", "list"}}, "data", element,
-                  {{"model", model}, {"usage", promptUsage()}});
+                  {{"model", model},
+                   {"system_fingerprint", fingerprint},
+                   {"usage", promptUsage()}});
   }
 
-  const std::string model;
+  const std::string model, fingerprint;
   const bool isBase64;
   const std::optional<int64_t> dimensions;
 };
@@ -108,6 +110,7 @@ const Protocol protocols::embeddings = {kEmbeddingRoutes, R"json({
   "type": "object", "required": ["object", "data", "model", "usage"],
   "properties": {
     "object": {"const": "list"}, "model": {"type": "string"},
+    "system_fingerprint": {"type": "string"},
     "data": {"type": "array", "minItems": 1, "items": {
       "type": "object", "required": ["object", "index", "embedding"],
       "properties": {

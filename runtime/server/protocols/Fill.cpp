@@ -168,7 +168,8 @@ namespace {
 class FillAnswer final : public Answer {
 public:
   FillAnswer(const Service &service, std::vector<std::string> fields)
-      : model(service.model()), fields(std::move(fields)) {}
+      : model(service.model()), fingerprint(service.fingerprint),
+        fields(std::move(fields)) {}
 
 private:
   std::string write(Delta delta) final;
@@ -176,7 +177,7 @@ private:
   /// The end of a choice, with its text, or the members that are asked for.
   ordered_json ending(const Delta &delta) const;
 
-  const std::string model;
+  const std::string model, fingerprint;
   /// FillParameters::fields.
   const std::vector<std::string> fields;
 };
@@ -211,6 +212,7 @@ ordered_json FillAnswer::ending(const Delta &delta) const {
                                              : "eos"},
       {"stopping_word", isWord ? delta.stopReason : ordered_json("")},
       {"model", model},
+      {"system_fingerprint", fingerprint},
       {"x_seed", *task().parameters.seed},
       {"truncated", false},
       {"tokens_predicted", usage.drawn},
@@ -313,6 +315,7 @@ const Protocol protocols::fill = {kFillRoutes, R"json({
     "index": {"type": "integer"}, "content": {"type": "string"},
     "stop": {"const": true}, "stop_type": {"enum": ["eos", "limit", "word"]},
     "stopping_word": {"type": "string"}, "model": {"type": "string"},
+    "system_fingerprint": {"type": "string"},
     "x_seed": {"type": "integer", "minimum": 0}, "truncated": {"const": false},
     "tokens_predicted": {"type": "integer"},
     "tokens_evaluated": {"type": "integer"},

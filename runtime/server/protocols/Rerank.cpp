@@ -66,13 +66,13 @@ namespace {
 class RerankAnswer final : public Answer {
 public:
   RerankAnswer(const Service &service, Rerank parameters)
-      : model(service.model()), id(randomId("rerank-")),
-        asked(std::move(parameters)) {}
+      : model(service.model()), fingerprint(service.fingerprint),
+        id(randomId("rerank-")), asked(std::move(parameters)) {}
 
 private:
   std::string finish() override;
 
-  const std::string model, id;
+  const std::string model, fingerprint, id;
   const Rerank asked;
 };
 } // namespace
@@ -95,6 +95,7 @@ std::string RerankAnswer::finish() {
   return dump({{"id", id},
                {"object", "list"},
                {"model", model},
+               {"system_fingerprint", fingerprint},
                {"results", results},
                {"usage", promptUsage()}});
 }
@@ -144,6 +145,7 @@ const Protocol protocols::rerank = {kRerankRoutes, R"json({
   "properties": {
     "id": {"type": "string"}, "object": {"const": "list"},
     "model": {"type": "string"},
+    "system_fingerprint": {"type": "string"},
     "results": {"type": "array", "minItems": 1, "items": {
       "type": "object", "required": ["index", "relevance_score"],
       "properties": {

@@ -20,7 +20,7 @@ static std::string event(const std::string &text) {
 
 TextAnswer::TextAnswer(const Service &service, const Names &answerNames)
     : tokenizer(service.tokenizer), names(answerNames), model(service.model()),
-      id(randomId(names.id)),
+      fingerprint(service.fingerprint), id(randomId(names.id)),
       created(std::chrono::duration_cast<std::chrono::seconds>(
                   std::chrono::system_clock::now().time_since_epoch())
                   .count()) {}
@@ -36,6 +36,7 @@ ordered_json TextAnswer::base(bool isChunk) const {
           {"object", isChunk ? names.chunk : names.object},
           {"created", created},
           {"model", model},
+          {"system_fingerprint", fingerprint},
           {"x_seed", *task().parameters.seed}};
 }
 
@@ -52,17 +53,21 @@ ordered_json server::timingsOf(const Generation &generation) {
   const Usage tokens = generation.usage();
   const double first = generation.firstTokenSeconds();
   const double rest = generation.seconds() - first;
-  const auto perSecond = [](int64_t count, double seconds) {
-    return count > 1 && seconds > 0 ? static_cast<double>(count) / seconds : 0;
+  const auto ratio = [](double of, double by) {
+    return of > 0 && by > 0 ? of / by : 0;
   };
-  const int64_t ran = tokens.prompt - tokens.cached;
+  const auto ran = static_cast<double>(tokens.prompt - tokens.cached);
+  // The time to the first token is that of the prompt.
+  const auto timed = static_cast<double>(tokens.drawn - 1);
   return {{"cache_n", tokens.cached},
-          {"prompt_n", ran},
+          {"prompt_n", tokens.prompt - tokens.cached},
           {"prompt_ms", first * 1e3},
-          {"prompt_per_second", perSecond(ran, first)},
+          {"prompt_per_token_ms", ratio(first * 1e3, ran)},
+          {"prompt_per_second", ratio(ran, first)},
           {"predicted_n", tokens.drawn},
           {"predicted_ms", rest * 1e3},
-          {"predicted_per_second", perSecond(tokens.drawn, rest)}};
+          {"predicted_per_token_ms", ratio(rest * 1e3, timed)},
+          {"predicted_per_second", ratio(timed, rest)}};
 }
 
 void server::requireLogits(const Service &service) {
@@ -84,7 +89,7 @@ ordered_json TextAnswer::choiceOf(const Delta &delta, bool isChunk,
   const AnswerParameters &parameters = task().parameters;
   ordered_json choice = {{"index", delta.choice}};
   addText(choice, delta, isChunk);
-  // The last chunk of a choice has no tokens.
+  // A chunk may have no tokens.
   choice["logprobs"] = !parameters.logprobs || (isChunk && delta.tokens.empty())
                            ? ordered_json()
                            : logprobs(delta.tokens);
@@ -157,12 +162,22 @@ std::string TextAnswer::write(Delta delta) {
   std::swap(last.finish, delta.finish);
   std::swap(last.stopReason, delta.stopReason);
   std::swap(last.score, delta.score);
-  if (!delta.text.empty() || !delta.reasoning.empty() || !delta.calls.empty() ||
-      !delta.tokens.empty()) {
+  // Tokens without text are told only to those who ask for tokens: in the last
+  // chunk if they end the answer.
+  const bool hasText =
+      !delta.text.empty() || !delta.reasoning.empty() || !delta.calls.empty();
+  const bool tellsTokens =
+      task().parameters.logprobs || task().parameters.returnTokenIds;
+  if (hasText ||
+      (tellsTokens && !delta.tokens.empty() && last.finish.empty())) {
     const ordered_json choice = choiceOf(delta, true, state);
     text += chunk(choice);
+  } else {
+    last.tokens = std::move(delta.tokens);
   }
-  if (!last.finish.empty()) {
+  if (last.finish.empty()) {
+    state.tokens += last.tokens.size();
+  } else {
     const ordered_json choice = choiceOf(last, true, state);
     text += chunk(choice);
   }

@@ -54,7 +54,7 @@ private:
   nlohmann::ordered_json usage(const Usage &tokens) const;
 
   const Names names;
-  const std::string model;
+  const std::string model, fingerprint;
   const std::string id;
   const int64_t created;
   /// What every chunk of a stream begins with, up to its choices.

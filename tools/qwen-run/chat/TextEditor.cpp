@@ -101,8 +101,8 @@ std::string qwen::run::editText(const std::string &text, uint64_t mostBytes) {
   const std::string path = folder.path + "/message.txt";
   writeNew(path, text + (text.empty() ? "" : "\n"));
   runEditor(path);
-  const std::string file =
-      readDocument(path, mostBytes, "the context of the model has no room for it");
+  const std::string file = readDocument(
+      path, mostBytes, "the context of the model has no room for it");
   // Some editors end lines with CRLF.
   std::string edited;
   for (size_t i = 0; i < file.size(); ++i)
