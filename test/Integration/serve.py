@@ -13,6 +13,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -294,6 +295,13 @@ def streams(server):
     expect("the usage chunk", (chunks[-1]["choices"], chunks[-1]["usage"]["completion_tokens"]), ([], 5))
     expect("usage before", {json.dumps(c["usage"]) for c in chunks[:-1]}, {"null"})
     expect("ids", len({(c["id"], c["created"], c["model"], c["object"]) for c in chunks}), 1)
+    expect("empty deltas", [c for c in chunks[1:-2] if not c["choices"][0]["delta"]], [])
+    # Tokens of special characters have no text.
+    many = server.events("/v1/completions", prompt="x", max_tokens=60, ignore_eos=True, temperature=3, seed=1)
+    expect("empty texts", [c for c in many[:-1] if not c["choices"][0]["text"]], [])
+    answers = [*chunks, server.post("/v1/chat/completions", **body), server.post("/v1/completions", prompt="x", max_tokens=1)]
+    fingerprints = {answer["system_fingerprint"] for answer in answers}
+    checks.check(len(fingerprints) == 1 and re.fullmatch("fp_[0-9a-f]{16}", *fingerprints), f"fingerprints are {fingerprints}")
     def form(answer):
         return answer["object"], answer["id"].partition("-")[0]
 

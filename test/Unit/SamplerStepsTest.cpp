@@ -361,3 +361,50 @@ TEST(Order, RefusesUnknownNames) {
             "the sampler top_k comes twice when each comes once");
   EXPECT_EQ(error({}), "");
 }
+
+TEST(Sampler, EndsBecomeMoreLikely) {
+  const std::vector<int32_t> ends = {1};
+  for (float end : {0.5f, -0.5f}) {
+    Sampler sampler({.temperature = 0, .decayStart = 2, .decayFactor = 1.5}, 2,
+                    2, 0, ends);
+    const std::vector<float> logits = {1, end};
+    for (int64_t drawn = 0; drawn < 9; ++drawn) {
+      const double gain = drawn > 2 ? std::pow(1.5, drawn - 2) - 1 : 0;
+      EXPECT_EQ(sampler.sample(logits, 0), end + 0.5 * gain > 1) << drawn;
+      sampler.acceptDrawn(0);
+    }
+  }
+  // The factor may pass all numbers.
+  Sampler sampler({.temperature = 0, .decayFactor = 100}, 2, 2, 0, ends);
+  for (int i = 0; i < 400; ++i)
+    sampler.acceptDrawn(0);
+  EXPECT_EQ(sampler.sample(std::vector<float>{1, -1}, 0), 1);
+}
+
+TEST(Sampler, TemperatureFollowsTheEntropy) {
+  const std::vector<float> logits = {2, 1.5f, 0, -3};
+  double total = 0, entropy = 0;
+  for (float logit : logits)
+    total += std::exp(logit - 2.0);
+  for (float logit : logits) {
+    const double p = std::exp(logit - 2.0) / total;
+    entropy -= p * std::log(p);
+  }
+  for (float range : {0.25f, 0.75f, 2.f})
+    for (double exponent : {0.5, 1.0, 2.0}) {
+      const double least = std::max(0.0, 0.75 - range), most = 0.75 + range;
+      const auto temperature = static_cast<float>(
+          least + (most - least) * std::pow(entropy / std::log(4.0), exponent));
+      Sampler changing({.temperature = 0.75f,
+                        .temperatureRange = range,
+                        .temperatureExponent = exponent},
+                       4, 4);
+      Sampler constant({.temperature = temperature}, 4, 4);
+      for (uint64_t position = 0; position < 200; ++position)
+        EXPECT_EQ(changing.sample(logits, position),
+                  constant.sample(logits, position));
+    }
+  // One token has no entropy, and this range leaves no temperature.
+  Sampler one({.temperature = 0.5f, .temperatureRange = 1}, 2, 2);
+  EXPECT_EQ(one.sample(std::vector<float>{-INFINITY, 3}, 0), 1);
+}
