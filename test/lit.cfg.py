@@ -15,6 +15,10 @@ config.environment["PATH"] = os.pathsep.join(
     [os.path.join(config.build_dir, "bin"), config.llvm_tools_dir, os.environ["PATH"]]
 )
 config.environment["FILECHECK_OPTS"] = "--enable-var-scope --dump-input-filter=all"
+# What the clients of package registries need to trust them, on machines that have it.
+for name in ("NODE_EXTRA_CA_CERTS", "PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"):
+    if name in os.environ:
+        config.environment[name] = os.environ[name]
 # Tests compile hundreds of models, most with the same kernels.
 config.environment["QWEN_CODE_CACHE"] = os.path.join(config.test_exec_root, "code-cache")
 config.substitutions.append(("%inputs", os.path.join(config.test_source_root, "Inputs")))

@@ -129,7 +129,6 @@ void Batcher::preemptLast() {
 }
 
 void Batcher::countHeld() {
-  heldSeries = 0;
   try {
     std::set<RequestId> series;
     for (const std::unique_ptr<Job> &job : held.all())
@@ -137,6 +136,7 @@ void Batcher::countHeld() {
     heldSeries = series.size();
   } catch (const std::bad_alloc &) {
     // The queue takes fewer requests meanwhile.
+    heldSeries = 0;
   }
 }
 
@@ -154,8 +154,8 @@ void Batcher::hold() {
       std::unique_ptr<Job> job = jobs->take(i);
       if (job->sequence >= 0)
         interrupt(*job);
-      if (job->ended)
-        end(std::move(job), *job->ended);
+      if (const std::optional<EndReason> reason = job->ended)
+        end(std::move(job), *reason);
       else
         enqueue(held, std::move(job));
       isChanged = true;

@@ -131,7 +131,6 @@ static constexpr Message kMessages[] = {
     {"no text matches an expression",
      "a part of the grammar has no text: multipleOf within a range, "
      "patternProperties whose names are all in properties, or a terminal"},
-    {"panic:", "the grammar cannot be made"},
     {"Unable to determine if regex is empty", kTooManyStates},
     {"precomputation failed", kTooManyStates},
     {"too many expressions", kTooManyStates},
@@ -149,6 +148,9 @@ static constexpr Message kMessages[] = {
 /// An error of llguidance in one line: its first one and, of regular
 /// expressions, the one with the cause.
 static Error errorOf(std::string_view text) {
+  // Behind the beginning, it would be a word of the request.
+  if (text.starts_with("panic:"))
+    return Error("the grammar cannot be made");
   for (const Message &message : kMessages)
     if (text.find(message.words) != std::string_view::npos)
       return Error(std::string(message.text));

@@ -3,6 +3,8 @@ help has, and no warning of mandoc.
 
   completion.py WORKDIR
 """
+import concurrent.futures
+import itertools
 import os
 import pathlib
 import pty
@@ -112,8 +114,9 @@ def manual(program):
         checks.check(option in text, f"{option} is not in the manual page of {program}")
 
 
+# A shell mostly waits.
+with concurrent.futures.ThreadPoolExecutor(len(CASES) * len(SHELLS)) as pool:
+    list(pool.map(lambda pair: completes(*pair), itertools.product(SHELLS, CASES)))
 for name in CASES:
-    for shell in SHELLS:
-        completes(shell, name)
     manual(name)
 checks.finish()

@@ -59,6 +59,7 @@ static std::optional<uint64_t> bytesOf(std::string text) {
       return bytes;
   } catch (const CLI::ValidationError &) {
     // Another unit, or a number that is not whole.
+    return std::nullopt;
   }
   return std::nullopt;
 }

@@ -160,6 +160,7 @@ static std::vector<MergeSlot> mergeTable(CheckpointTokenizer &from) {
 
 static std::vector<AddedToken> addedTable(const CheckpointTokenizer &from) {
   std::vector<AddedToken> table;
+  table.reserve(from.added.size());
   for (const auto &[id, added] : from.added)
     table.push_back({id, added.flags});
   return table;

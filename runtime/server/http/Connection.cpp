@@ -236,6 +236,7 @@ asio::awaitable<Reply> Connection::handle(HttpRequest request) {
       changes.timers.push_back(timer);
     } catch (const std::bad_alloc &) {
       // The connection looks again after the time of --keep-alive.
+      return;
     }
   };
   co_return co_await asio::co_spawn(

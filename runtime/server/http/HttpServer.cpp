@@ -237,6 +237,7 @@ void HttpServer::State::tell(const char *what) const noexcept {
       log(std::string("a connection failed: ") + what);
   } catch (const std::exception &) {
     // A log ends no connection.
+    return;
   }
 }
 
@@ -274,10 +275,9 @@ bool HttpServer::State::freeDescriptor(const boost::system::error_code &error) {
   bool isFree = closeUnread();
   if (!isFree) {
     boost::system::error_code failure;
-    acceptor.non_blocking(true, failure);
     // The socket closes at once.
-    acceptor.accept(failure);
-    isFree = !failure;
+    isFree = !acceptor.non_blocking(true, failure) &&
+             acceptor.accept(failure).is_open();
   }
   spare.open();
   return isFree && spare.isOpen();
@@ -406,6 +406,7 @@ void HttpServer::wake() {
     });
   } catch (const std::bad_alloc &) {
     // The connections look again after the time of --keep-alive.
+    return;
   }
 }
 

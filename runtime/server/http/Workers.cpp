@@ -40,5 +40,6 @@ void server::runAll(boost::asio::io_context &io) noexcept {
       io.run();
     } catch (const std::exception &) {
       // The next handler runs.
+      continue;
     }
 }

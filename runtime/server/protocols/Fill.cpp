@@ -135,12 +135,12 @@ static constexpr char kSamplers[] = "["
 #include "engine/samplers/Samplers.def"
                                     "\"infill\"]";
 
-void FillParameters::setSamplers(J value) {
+void FillParameters::setOwnSamplers(J value) {
   ordered_json samplers = ordered_json::array();
   for (J each : value)
     if (each != "infill")
       samplers.push_back(each);
-  SamplingParameters::setSamplers(samplers);
+  setSamplers(samplers);
 }
 
 // clang-format off
@@ -153,7 +153,7 @@ static constexpr Parameter kFillRows[] = {
     {.name = "response_fields", .kind = Kind::Own, .help = "The members that the answer has, such as content and timings/prompt_n",
      .store = at<Fill, &Fill::fields>, .own = &kFields},
     {.name = "samplers", .kind = Kind::Words, .help = "Samplers in their order; others are off, and infill has no effect",
-     .store = at<Fill, &Fill::setSamplers>, .values = kSamplers, .group = "sampling"},
+     .store = at<Fill, &Fill::setOwnSamplers>, .values = kSamplers, .group = "sampling"},
     // What llama.vim and llama.vscode send besides: bounds of time and of indentation, and a slot.
     {"t_max_prompt_ms", Kind::Ignored},
     {"t_max_predict_ms", Kind::Ignored},

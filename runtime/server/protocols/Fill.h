@@ -47,7 +47,7 @@ struct FillParameters : ModelParameters, AnswerParameters {
   std::vector<std::string> fields;
 
   /// llama-server's "infill" is none of ours and has no effect.
-  void setSamplers(const nlohmann::ordered_json &value);
+  void setOwnSamplers(const nlohmann::ordered_json &value);
 
   static const ParameterTable table;
   using List =

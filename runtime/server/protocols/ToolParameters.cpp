@@ -207,7 +207,7 @@ static ordered_json argumentsOf(J value) {
     try {
       return parseObjectWithDigits(*text, "arguments", kRequestJson);
     } catch (const Error &) {
-      // The model has not written an object.
+      return ordered_json::object();
     }
   return ordered_json::object();
 }

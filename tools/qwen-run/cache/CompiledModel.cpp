@@ -502,6 +502,7 @@ void qwen::run::doubtCachedModels(const std::string &error) {
       folder->writeRecord(path.stem(), *record);
     } catch (const std::exception &) {
       // The first error counts.
+      continue;
     }
   }
 }
