@@ -194,7 +194,7 @@ TEST_F(GrammarTest, RefusesWhatIsNoGrammar) {
            {GrammarKind::Regex, std::string("a\0b", 3), "code 0"},
            {GrammarKind::Lark, "start: item", "item"},
            {GrammarKind::Lark, "", ""},
-           {GrammarKind::Lark, R"({"$ref":panic:)", "panic"},
+           {GrammarKind::Lark, R"({"$ref":panic:)", "expecting rule"},
            {GrammarKind::Lark, std::string(5000, ':'),
             "5000 colons when at most 4096 are allowed"},
            {GrammarKind::Regex, std::string(GrammarLimits::kBytes + 1, 'a'),
