@@ -1,6 +1,9 @@
 """What the commits of the last day changed, and which tests these changes cannot break.
 
-  changes.py unaffected     prints the labels of tests that .ci/run leaves out, with spaces between
+  changes.py unaffected [PATH...]     prints the labels of tests that .ci/run leaves out, with spaces between
+  changes.py including PATH...        prints the sources that are, or include, one of the files
+
+PATHs take the place of what the commits changed.
 
 A label has a row below: a test with the label runs if a file below one of its folders changed. Tests without a label always run. A
 change of what builds and runs all tests (EVERYTHING) runs all of them, and so does a history that does not reach back a day.
@@ -67,6 +70,10 @@ def including(changed):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["unaffected"]:
+    command, *paths = sys.argv[1:] or [""]
+    if command == "unaffected":
+        print(*unaffected(paths or changed_files()))
+    elif command == "including":
+        print(*sorted(including(paths)))
+    else:
         sys.exit(__doc__)
-    print(*unaffected(changed_files()))
