@@ -32,6 +32,23 @@ static std::vector<std::string> readKeys(const std::string &file) {
   return keys;
 }
 
+namespace {
+/// Its end blocks the signals that end a server, for the rest of the process:
+/// one that comes when all work is done must not change the exit status.
+struct LateSignalsBlocked {
+  LateSignalsBlocked() = default;
+  LateSignalsBlocked(const LateSignalsBlocked &) = delete;
+  LateSignalsBlocked &operator=(const LateSignalsBlocked &) = delete;
+  ~LateSignalsBlocked() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  }
+};
+} // namespace
+
 static void serve(const ServiceFlags &command) {
   const server::ServerOptions &chosen = command.server;
   const std::vector<std::string> keys = readKeys(chosen.keyFile);
@@ -40,6 +57,8 @@ static void serve(const ServiceFlags &command) {
   LogLines log(STDERR_FILENO);
   server::HttpServer http(chosen, keys,
                           [&](const std::string &line) { log.write(line); });
+  // Before the server gives up its handlers, and after all else has ended.
+  const LateSignalsBlocked late;
   Model model = command.openModel();
   SchedulerOptions options = command.schedulerOptions();
   options.onStep = [&http] { http.wake(); };
