@@ -53,9 +53,9 @@ inline constexpr Fact<GenerationConfig> kSamplingFacts[] = {
 /// types and ranges.
 void parseSampling(const JsonValue &root, GenerationConfig &generation);
 
-/// Reads the special tokens that `root` has and `generation` lacks. Those that
-/// are not tokens of a vocabulary of `vocabSize` go to `beyond`: "KEY ID".
-/// Throws Error for them if `beyond` is null.
+/// Reads the special tokens that `generation` lacks from `root`. An id beyond a
+/// vocabulary of `vocabSize` tokens goes to `beyond` as "KEY ID"; if `beyond`
+/// is null, it is an Error.
 void parseSpecialTokens(const JsonValue &root, int64_t vocabSize,
                         GenerationConfig &generation,
                         std::set<std::string> *beyond = nullptr);

@@ -12,8 +12,8 @@ struct KeyDefault {
   const char *key;
   /// JSON.
   std::string_view value;
-  /// The model_type of the class. Rows without one are those of all other
-  /// classes.
+  /// The model_type of the class. A row without a model_type holds for every
+  /// class that has no row of its own.
   std::string_view modelType = "";
 };
 } // namespace

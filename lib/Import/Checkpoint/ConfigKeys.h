@@ -20,13 +20,14 @@ namespace qwen {
 
 /// The defaults of an architecture.
 struct ConfigDefaults {
-  /// Those of `info` for the file `path`. A Qwen 1 has none.
+  /// Takes the defaults of the architecture `info`; errors name the file
+  /// `path`. Qwen 1 has no defaults.
   ConfigDefaults(const ArchitectureInfo &info, const std::string &path);
 
   /// A key and a value for each.
   const nlohmann::json values;
   const JsonSource source;
-  /// Those that somebody took: "KEY VALUE".
+  /// The defaults that the importer has used, as "KEY VALUE".
   std::set<std::string> taken;
 };
 

@@ -33,8 +33,8 @@ static constexpr std::string_view kFused = "attn_qkv";
 /// The end of the name that the model gives the router of a shared expert.
 static constexpr std::string_view kSharedGate = ".shared_expert_gate.weight";
 
-/// The dimensions of the tensor that the model calls `name`: a vector's, a
-/// matrix's, or those of the matrices of all experts.
+/// The number of dimensions of the tensor that the model calls `name`: 1 for a
+/// vector, 2 for a matrix, 3 for the matrices of all experts.
 static size_t rankOf(std::string_view name) {
   for (std::string_view vector : {"norm.weight", ".bias", ".A_log", ".dt_bias"})
     if (name.ends_with(vector))

@@ -62,8 +62,8 @@ struct LayerTraits {
   bool normalizesExperts = false;
   /// Whether they are in GGUF files, which have no such key.
   bool normalizesGgufExperts = false;
-  /// Whether tensors of all experts may have K before outputs: those that
-  /// transformers 5 wrote have it behind them.
+  /// Whether a tensor of all experts may have the order [experts, K, outputs].
+  /// transformers 5 writes [experts, outputs, K].
   bool transposesExperts = false;
   /// Whether projections of linear attention share tensors, key head by key
   /// head.
