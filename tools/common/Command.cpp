@@ -268,12 +268,7 @@ Option Command::addNumber(const std::string &names, Target &to,
                                      const std::string &, T, T) const;         \
   template Option Command::addNumber(const std::string &, std::optional<T> &,  \
                                      const std::string &, T, T) const;
-QWEN_NUMBER(int32_t)
-QWEN_NUMBER(int64_t)
-QWEN_NUMBER(uint64_t)
-QWEN_NUMBER(float)
-QWEN_NUMBER(double)
-#undef QWEN_NUMBER
+#include "NumberTypes.def"
 
 Option Command::addNumbers(const std::string &names, std::vector<int64_t> &to,
                            const std::string &help, int64_t least,

@@ -40,12 +40,7 @@ T qwen::parseNumber(const std::string &option, const std::string &text, T least,
 #define QWEN_NUMBER(T)                                                         \
   template std::string qwen::numberText(T);                                    \
   template T qwen::parseNumber(const std::string &, const std::string &, T, T);
-QWEN_NUMBER(int32_t)
-QWEN_NUMBER(int64_t)
-QWEN_NUMBER(uint64_t)
-QWEN_NUMBER(float)
-QWEN_NUMBER(double)
-#undef QWEN_NUMBER
+#include "NumberTypes.def"
 
 /// The bytes that "4GiB" says, or nothing if `text` is no size.
 static std::optional<uint64_t> bytesOf(std::string text) {

@@ -133,8 +133,7 @@ template <typename T> struct NumberOf<std::optional<T>> {
 };
 
 /// `text` as a decimal number from `least` to `most`, both finite. Throws
-/// InvalidValue, which names `option`. T is int32_t, int64_t, uint64_t, float
-/// or double.
+/// InvalidValue, which names `option`. T is a row of NumberTypes.def.
 template <typename T>
 T parseNumber(const std::string &option, const std::string &text, T least,
               T most);
