@@ -2,6 +2,7 @@
 
 #include "RequestBodies.h"
 
+#include "server/http/Message.h"
 #include "server/protocols/Completions.h"
 #include "server/protocols/Fill.h"
 
