@@ -75,6 +75,43 @@ function(qwen_quicken target is_cold)
   endif()
 endfunction()
 
+# The rooms whose libraries a library of a room may link: the compiler needs nothing of
+# the runtime, and calibration and export need both. Programs and tests may link all.
+set(QWEN_ROOMS_OF_lib lib)
+set(QWEN_ROOMS_OF_runtime lib runtime)
+set(QWEN_ROOMS_OF_calibration calibration lib runtime)
+set(QWEN_ROOMS_OF_export export lib runtime)
+
+# qwen_room(FOLDER RESULT): the first part of its path in the project.
+function(qwen_room folder result)
+  file(RELATIVE_PATH path ${CMAKE_SOURCE_DIR} ${folder})
+  string(REGEX REPLACE "/.*" "" room "${path}")
+  set(${result} "${room}" PARENT_SCOPE)
+endfunction()
+
+# qwen_check_links(LIBRARY): fails if it links a library of a room that its own room may
+# not link.
+function(qwen_check_links library)
+  get_target_property(folder ${library} SOURCE_DIR)
+  qwen_room(${folder} room)
+  if(NOT DEFINED QWEN_ROOMS_OF_${room})
+    return()
+  endif()
+  get_target_property(links ${library} LINK_LIBRARIES)
+  foreach(target ${links})
+    if(NOT TARGET ${target})
+      continue()
+    endif()
+    get_target_property(imported ${target} IMPORTED)
+    get_target_property(folder ${target} SOURCE_DIR)
+    qwen_room(${folder} other)
+    if(NOT imported AND NOT other IN_LIST QWEN_ROOMS_OF_${room})
+      message(FATAL_ERROR "${library} of ${room}/ links ${target} of ${other}/, but a library of ${room}/ may link only "
+        "those of: ${QWEN_ROOMS_OF_${room}} (docs/architecture.md)")
+    endif()
+  endforeach()
+endfunction()
+
 # qwen_add_library(NAME SOURCES... [COLD] [OBJECT] [LINK TARGETS...])
 function(qwen_add_library name)
   cmake_parse_arguments(ARG "COLD;OBJECT" "" "LINK" ${ARGN})
@@ -89,6 +126,8 @@ function(qwen_add_library name)
     qwen_quicken(${name} ${ARG_COLD})
   endif()
   target_link_libraries(${name} PUBLIC ${ARG_LINK})
+  # Later, when all targets are known.
+  cmake_language(EVAL CODE "cmake_language(DEFER DIRECTORY ${CMAKE_SOURCE_DIR} CALL qwen_check_links ${name})")
 endfunction()
 
 # qwen_add_mlir_library(NAME SOURCES... [LINK TARGETS...]): a library that

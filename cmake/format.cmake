@@ -2,7 +2,7 @@
 #   cmake -DCLANG_FORMAT=... -P cmake/format.cmake
 include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 
-foreach(folder examples include lib runtime test tools)
+foreach(folder calibration examples export include lib runtime test tools)
   file(GLOB_RECURSE found ${QWEN_SOURCE_DIR}/${folder}/*.h ${QWEN_SOURCE_DIR}/${folder}/*.cpp
        ${QWEN_SOURCE_DIR}/${folder}/*.c)
   list(APPEND files ${found})

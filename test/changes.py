@@ -26,7 +26,7 @@ LABELS = {
     # The runtime on AArch64: its build, and its tests under emulation.
     "aarch64": RUNTIME + BITS + ("lib/Import/", "lib/Quantizers/", "lib/Weights/", "tools/", "test/Integration/"),
     # Readers of files and of the network under AddressSanitizer, and the fuzz targets.
-    "reads": RUNTIME + ("lib/", "tools/qwen-run/", "test/Fuzz/", "test/Inputs/"),
+    "reads": RUNTIME + ("export/", "lib/", "tools/qwen-run/", "test/Fuzz/", "test/Inputs/"),
     # Threads under ThreadSanitizer.
     "threads": RUNTIME + ("lib/Quantizers/",),
     # The page in a browser.

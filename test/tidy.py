@@ -19,7 +19,7 @@ import changes
 
 SOURCE, BUILD = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
 # Google Benchmark's header, which the other file of bench includes, has a leak by the analyzer.
-PROGRAMS = f"{SOURCE}/(bench/ModelKernel|examples|lib|runtime|tools)/"
+PROGRAMS = f"{SOURCE}/(bench/ModelKernel|calibration|examples|export|lib|runtime|tools)/"
 FOLDER = BUILD / "tidy"
 # The analyzer takes constants of templates and Boost's coroutines for faults if it reads these with other sources.
 APART = tuple(f"{SOURCE}/{path}" for path in ("lib/Numerics/", "runtime/server/http/Connection.cpp", "runtime/server/http/HttpServer.cpp"))

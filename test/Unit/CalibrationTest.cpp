@@ -4,13 +4,13 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "qwen/Calibration/Calibration.h"
-#include "qwen/Calibration/PruneLayers.h"
+#include "calibration/Calibration.h"
+#include "calibration/PruneLayers.h"
 
 #include "Stories.h"
 #include "TempDir.h"
 
-#include "qwen/Calibration/TextRun.h"
+#include "calibration/TextRun.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/MemoryFile.h"

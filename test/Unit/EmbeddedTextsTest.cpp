@@ -1,6 +1,6 @@
 //===- EmbeddedTextsTest.cpp - The calibration text of qwen-opt -----------===//
 
-#include "qwen/Calibration/EmbeddedTexts.h"
+#include "calibration/EmbeddedTexts.h"
 
 #include <gtest/gtest.h>
 
@@ -15,8 +15,7 @@ TEST(EmbeddedTexts, AreTheFiles) {
   for (const EmbeddedText &part : embeddedTexts()) {
     const std::string kind(part.kind);
     kinds += kind + " ";
-    std::ifstream file(QWEN_SOURCE_DIR "/lib/Calibration/text/" + kind +
-                       ".txt");
+    std::ifstream file(QWEN_SOURCE_DIR "/calibration/text/" + kind + ".txt");
     EXPECT_EQ(part.text, std::string(std::istreambuf_iterator(file), {}));
     EXPECT_NE(part.text.find("\n<|endoftext|>\n"), std::string::npos);
   }

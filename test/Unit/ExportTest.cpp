@@ -3,8 +3,8 @@
 #include "HandmadeArtifact.h"
 #include "TempDir.h"
 
+#include "export/Export.h"
 #include "qwen/ABI/TokenizerFormat.h"
-#include "qwen/Export/Export.h"
 #include "qwen/Import/Checkpoint/Gguf.h"
 #include "qwen/Import/Checkpoint/GgufKeys.h"
 #include "qwen/Import/Tokenizer/TokenizerBlob.h"

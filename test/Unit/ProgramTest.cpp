@@ -11,10 +11,10 @@
 
 #include "Stories.h"
 
+#include "calibration/LoadedPrograms.h"
+#include "calibration/ProgramBuilder.h"
+#include "calibration/Sublayers.h"
 #include "engine/Engine.h"
-#include "qwen/Calibration/LoadedPrograms.h"
-#include "qwen/Calibration/ProgramBuilder.h"
-#include "qwen/Calibration/Sublayers.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Numerics/Kernels.h"

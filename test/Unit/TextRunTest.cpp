@@ -1,6 +1,6 @@
 //===- TextRunTest.cpp - A text through a model, part by part -------------===//
 
-#include "qwen/Calibration/TextRun.h"
+#include "calibration/TextRun.h"
 
 #include "Stories.h"
 

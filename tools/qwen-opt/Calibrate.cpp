@@ -5,9 +5,9 @@
 #include "CommandLine.h"
 #include "ProgressBar.h"
 #include "artifact/File.h"
-#include "qwen/Calibration/Calibration.h"
-#include "qwen/Calibration/EmbeddedTexts.h"
-#include "qwen/Calibration/LoadedPrograms.h"
+#include "calibration/Calibration.h"
+#include "calibration/EmbeddedTexts.h"
+#include "calibration/LoadedPrograms.h"
 #include "qwen/Support/Error.h"
 #include "text/Tokenizer.h"
 

@@ -3,7 +3,7 @@
 #ifndef QWEN_OPT_CALIBRATE_H
 #define QWEN_OPT_CALIBRATE_H
 
-#include "qwen/Calibration/Calibration.h"
+#include "calibration/Calibration.h"
 
 #include "CommandLine.h"
 

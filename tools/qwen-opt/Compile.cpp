@@ -15,7 +15,7 @@
 #include "Verify.h"
 #include "jinja/ChatTemplate.h"
 
-#include "qwen/Calibration/Calibration.h"
+#include "calibration/Calibration.h"
 #include "qwen/Compiler/Compiler.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Support/Error.h"

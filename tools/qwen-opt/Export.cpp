@@ -4,7 +4,7 @@
 #include "Commands.h"
 #include "PrintSummary.h"
 
-#include "qwen/Export/Export.h"
+#include "export/Export.h"
 #include "qwen/Support/TemporaryFile.h"
 
 #include "llvm/ADT/StringRef.h"

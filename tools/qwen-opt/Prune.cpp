@@ -4,7 +4,7 @@
 
 #include "CommandLine.h"
 #include "ProgressBar.h"
-#include "qwen/Calibration/PruneLayers.h"
+#include "calibration/PruneLayers.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"
 

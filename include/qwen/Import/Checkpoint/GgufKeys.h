@@ -1,6 +1,6 @@
 //===- GgufKeys.h - The keys of GGUF files ----------------------*- C++ -*-===//
 //
-// What the reader of GGUF files and their writer (lib/Export) share.
+// What the reader of GGUF files and their writer (export) share.
 //
 //===----------------------------------------------------------------------===//
 

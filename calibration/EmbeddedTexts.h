@@ -8,7 +8,7 @@
 
 namespace qwen {
 
-/// A part of the calibration text: lib/Calibration/text/<kind>.txt. Documents
+/// A part of the calibration text: calibration/text/<kind>.txt. Documents
 /// are separated by <|endoftext|>, turns of a chat by <|im_start|> and
 /// <|im_end|>.
 struct EmbeddedText {

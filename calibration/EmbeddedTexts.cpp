@@ -1,6 +1,6 @@
 //===- EmbeddedTexts.cpp - The calibration text of qwen-opt ---------------===//
 
-#include "qwen/Calibration/EmbeddedTexts.h"
+#include "calibration/EmbeddedTexts.h"
 
 #include <cstddef>
 

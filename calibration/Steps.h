@@ -1,9 +1,9 @@
 //===- Steps.h - What a calibration does for each sublayer ------*- C++ -*-===//
 
-#ifndef QWEN_LIB_CALIBRATION_STEPS_H
-#define QWEN_LIB_CALIBRATION_STEPS_H
+#ifndef QWEN_CALIBRATION_STEPS_H
+#define QWEN_CALIBRATION_STEPS_H
 
-#include "qwen/Calibration/Sublayers.h"
+#include "calibration/Sublayers.h"
 #include "qwen/Compiler/Compiler.h"
 
 #include <cstdint>
@@ -70,4 +70,4 @@ struct CalibrationSteps {
 
 } // namespace qwen
 
-#endif // QWEN_LIB_CALIBRATION_STEPS_H
+#endif // QWEN_CALIBRATION_STEPS_H

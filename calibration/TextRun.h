@@ -3,9 +3,9 @@
 #ifndef QWEN_CALIBRATION_TEXTRUN_H
 #define QWEN_CALIBRATION_TEXTRUN_H
 
+#include "calibration/LoadedPrograms.h"
+#include "calibration/Sublayers.h"
 #include "engine/ThreadPool.h"
-#include "qwen/Calibration/LoadedPrograms.h"
-#include "qwen/Calibration/Sublayers.h"
 #include "qwen/Support/Pages.h"
 #include "qwen/Weights/WeightSource.h"
 

@@ -1,10 +1,10 @@
 //===- PruneLayers.cpp - Layers that a text can do without ----------------===//
 
-#include "qwen/Calibration/PruneLayers.h"
+#include "calibration/PruneLayers.h"
 
+#include "calibration/TextRun.h"
 #include "engine/CpuCount.h"
 #include "engine/Logprobs.h"
-#include "qwen/Calibration/TextRun.h"
 #include "qwen/Support/Error.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 //===- Steps.cpp - What a calibration does for each sublayer --------------===//
 
-#include "Steps.h"
+#include "calibration/Steps.h"
 
 #include "qwen/Quantizers/InputFactor.h"
 

@@ -3,7 +3,7 @@
 #ifndef QWEN_CALIBRATION_PRUNELAYERS_H
 #define QWEN_CALIBRATION_PRUNELAYERS_H
 
-#include "qwen/Calibration/Calibration.h"
+#include "calibration/Calibration.h"
 
 #include <string_view>
 

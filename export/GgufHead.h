@@ -4,8 +4,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_LIB_EXPORT_GGUFHEAD_H
-#define QWEN_LIB_EXPORT_GGUFHEAD_H
+#ifndef QWEN_EXPORT_GGUFHEAD_H
+#define QWEN_EXPORT_GGUFHEAD_H
 
 #include "qwen/ABI/StoredTypes.h"
 
@@ -43,4 +43,4 @@ private:
 
 } // namespace qwen
 
-#endif // QWEN_LIB_EXPORT_GGUFHEAD_H
+#endif // QWEN_EXPORT_GGUFHEAD_H

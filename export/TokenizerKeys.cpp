@@ -1,6 +1,6 @@
 //===- TokenizerKeys.cpp - The tokenizer of a GGUF file -------------------===//
 
-#include "TokenizerKeys.h"
+#include "export/TokenizerKeys.h"
 
 #include "qwen/Import/Checkpoint/CheckpointTokenizer.h"
 #include "qwen/Import/Checkpoint/GgufKeys.h"

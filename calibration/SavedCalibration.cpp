@@ -1,8 +1,8 @@
 //===- SavedCalibration.cpp - Finished sublayers on disk ------------------===//
 
-#include "SavedCalibration.h"
+#include "calibration/SavedCalibration.h"
 
-#include "qwen/Calibration/Calibration.h"
+#include "calibration/Calibration.h"
 #include "qwen/Numerics/Encode.h"
 #include "qwen/Support/Error.h"
 

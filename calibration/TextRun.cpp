@@ -1,9 +1,9 @@
 //===- TextRun.cpp - A text through a model, part by part -----------------===//
 
-#include "qwen/Calibration/TextRun.h"
+#include "calibration/TextRun.h"
 
+#include "calibration/ProgramBuilder.h"
 #include "engine/Engine.h"
-#include "qwen/Calibration/ProgramBuilder.h"
 #include "qwen/Compiler/Compiler.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"

@@ -1,9 +1,9 @@
 //===- TokenizerKeys.h - The tokenizer of a GGUF file -----------*- C++ -*-===//
 
-#ifndef QWEN_LIB_EXPORT_TOKENIZERKEYS_H
-#define QWEN_LIB_EXPORT_TOKENIZERKEYS_H
+#ifndef QWEN_EXPORT_TOKENIZERKEYS_H
+#define QWEN_EXPORT_TOKENIZERKEYS_H
 
-#include "GgufHead.h"
+#include "export/GgufHead.h"
 
 #include "artifact/Artifact.h"
 
@@ -20,4 +20,4 @@ void addTokenizer(const Artifact &artifact, GgufHead &head,
 
 } // namespace qwen
 
-#endif // QWEN_LIB_EXPORT_TOKENIZERKEYS_H
+#endif // QWEN_EXPORT_TOKENIZERKEYS_H

@@ -1,6 +1,6 @@
 //===- LoadedPrograms.cpp - Compiled programs in this process -------------===//
 
-#include "qwen/Calibration/LoadedPrograms.h"
+#include "calibration/LoadedPrograms.h"
 
 #include "qwen/Dialect/QwenDialect.h"
 

@@ -1,6 +1,6 @@
 //===- GgufHead.cpp - What precedes the tensors of a GGUF file ------------===//
 
-#include "GgufHead.h"
+#include "export/GgufHead.h"
 
 #include "qwen/Import/Checkpoint/Gguf.h"
 #include "qwen/Import/Checkpoint/GgufKeys.h"

@@ -1,12 +1,12 @@
 //===- Calibration.cpp - Integers that a text chooses ---------------------===//
 
-#include "qwen/Calibration/Calibration.h"
+#include "calibration/Calibration.h"
 
-#include "SavedCalibration.h"
-#include "Steps.h"
+#include "calibration/SavedCalibration.h"
+#include "calibration/Steps.h"
 
+#include "calibration/TextRun.h"
 #include "engine/CpuCount.h"
-#include "qwen/Calibration/TextRun.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Version.h"
 #include "qwen/Weights/Sources.h"

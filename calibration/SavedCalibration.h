@@ -1,7 +1,7 @@
 //===- SavedCalibration.h - Finished sublayers on disk ----------*- C++ -*-===//
 
-#ifndef QWEN_LIB_CALIBRATION_SAVEDCALIBRATION_H
-#define QWEN_LIB_CALIBRATION_SAVEDCALIBRATION_H
+#ifndef QWEN_CALIBRATION_SAVEDCALIBRATION_H
+#define QWEN_CALIBRATION_SAVEDCALIBRATION_H
 
 #include "qwen/Weights/Owned.h"
 
@@ -40,4 +40,4 @@ private:
 
 } // namespace qwen
 
-#endif // QWEN_LIB_CALIBRATION_SAVEDCALIBRATION_H
+#endif // QWEN_CALIBRATION_SAVEDCALIBRATION_H

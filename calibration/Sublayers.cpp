@@ -1,6 +1,6 @@
 //===- Sublayers.cpp - The parts of a model, in order ---------------------===//
 
-#include "qwen/Calibration/Sublayers.h"
+#include "calibration/Sublayers.h"
 
 #include "qwen/Support/Error.h"
 

@@ -1,6 +1,6 @@
 //===- ProgramBuilder.cpp - Programs of parts of a model ------------------===//
 
-#include "qwen/Calibration/ProgramBuilder.h"
+#include "calibration/ProgramBuilder.h"
 
 using namespace qwen;
 

@@ -1,9 +1,9 @@
 //===- ScaleChannels.cpp - Scales folded into a model (AWQ) ---------------===//
 
-#include "qwen/Calibration/Calibration.h"
+#include "calibration/Calibration.h"
 
+#include "calibration/TextRun.h"
 #include "engine/CpuCount.h"
-#include "qwen/Calibration/TextRun.h"
 #include "qwen/Quantizers/ChannelScales.h"
 #include "qwen/Weights/Sources.h"
 

@@ -1,9 +1,9 @@
 //===- Export.cpp - From a compiled model to a GGUF file ------------------===//
 
-#include "qwen/Export/Export.h"
+#include "export/Export.h"
 
-#include "GgufHead.h"
-#include "TokenizerKeys.h"
+#include "export/GgufHead.h"
+#include "export/TokenizerKeys.h"
 
 #include "qwen/Import/Checkpoint/Gguf.h"
 #include "qwen/Import/Checkpoint/GgufKeys.h"
