@@ -2,6 +2,7 @@
 
 #include "CApiModel.h"
 #include "CApiStruct.h"
+#include "engine/RootTable.h"
 #include "engine/Scheduler.h"
 
 using namespace qwen;
@@ -9,6 +10,7 @@ using namespace qwen::capi;
 
 struct qwen_scheduler {
   const qwen_model &model;
+  RootTable roots;
   Scheduler scheduler;
 };
 
@@ -110,22 +112,24 @@ static void addFunctions(Request &to, const qwen_request &from) {
     to.onEnd = [from](const Ending &ending) { passEnding(from, ending); };
 }
 
-static Request toRequest(const qwen_model &model, const qwen_request &from) {
+static Request toRequest(qwen_scheduler &scheduler, const qwen_request &from) {
   if (from.prompt_size)
     needArgument("qwen_submit: prompt", from.prompt);
   if (from.stop_count)
     needArgument("qwen_submit: stop_tokens", from.stop_tokens);
   Request request;
-  request.prompt.assign(from.prompt, from.prompt + from.prompt_size);
+  request.prompt.ids.assign(from.prompt, from.prompt + from.prompt_size);
   request.sampling =
-      samplerOptionsOf("qwen_submit: sampling", model, from.sampling);
+      samplerOptionsOf("qwen_submit: sampling", scheduler.model, from.sampling);
   request.answer = from.answer;
   if (from.max_tokens >= 0)
     request.maxTokens = from.max_tokens;
   request.stopTokens.assign(from.stop_tokens,
                             from.stop_tokens + from.stop_count);
   request.priority = from.priority;
-  request.salt = from.salt;
+  if (from.salt)
+    request.prompt.root =
+        scheduler.roots.intern({.salt = std::to_string(from.salt)});
   request.snapshotAt = from.snapshot_at;
   if (from.top_logprobs < 0)
     throw Error("qwen_submit: top_logprobs is " +
@@ -152,7 +156,7 @@ qwen_scheduler *qwen_scheduler_new(qwen_model *model,
     if (from.snapshot_every > 0)
       to.batcher.snapshotEvery = from.snapshot_every;
     to.batcher.prefixCache = from.no_prefix_cache == 0;
-    return new qwen_scheduler{*model, Scheduler(model->engine(), to)};
+    return new qwen_scheduler{*model, {}, Scheduler(model->engine(), to)};
   });
 }
 
@@ -161,8 +165,8 @@ void qwen_scheduler_free(qwen_scheduler *scheduler) { delete scheduler; }
 int64_t qwen_submit(qwen_scheduler *scheduler, const qwen_request *request) {
   return with<int64_t>(__func__, scheduler, [&](Need need) {
     need("request", request);
-    return static_cast<int64_t>(scheduler->scheduler.submit(toRequest(
-        scheduler->model, readStruct("qwen_submit: request", *request))));
+    return static_cast<int64_t>(scheduler->scheduler.submit(
+        toRequest(*scheduler, readStruct("qwen_submit: request", *request))));
   });
 }
 

@@ -169,7 +169,7 @@ void Batcher::addNext(const Job &job) {
     return;
   while (std::optional<Request> request = job.series->next()) {
     const auto onEnd = request->onEnd;
-    const int64_t prompt = std::ssize(request->prompt);
+    const int64_t prompt = std::ssize(request->prompt.ids);
     const auto fail = [&](const Error &error) {
       if (onEnd)
         onEnd({EndReason::Failed, error.kind(), error.what(), prompt, 0, 0});

@@ -105,7 +105,7 @@ void Beams::branch(JobPages &pages) {
   }
   for (size_t i = 0; i < beams.size(); ++i) {
     std::vector<int32_t> &tokens = jobs[i]->tokens;
-    tokens = first.request.prompt;
+    tokens = first.request.prompt.ids;
     tokens.insert(tokens.end(), beams[i].ids.begin(), beams[i].ids.end());
     jobs[i]->settled = tokens.size();
   }

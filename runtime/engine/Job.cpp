@@ -36,7 +36,6 @@ static Request requestOf(const Request &first) {
   request.maxTokens = first.maxTokens;
   request.stopTokens = first.stopTokens;
   request.priority = first.priority;
-  request.salt = first.salt;
   return request;
 }
 
@@ -63,7 +62,10 @@ Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
   if (request.scorePrompt && !request.logprobs)
     throw Error("the prompt has no scores without logprobs");
   checkBeams(request);
-  model.requirePrompt(request.prompt, "the prompt");
+  model.requirePrompt(request.prompt.ids, "the prompt");
+  request.prompt.requireMedia();
+  if (request.isContinued && !request.prompt.media.empty())
+    throw Error("the prompt of a request that is continued has media");
   begin(model);
   if (request.beams.isSearch() && !isComplete())
     beams = std::make_unique<Beams>(*this, model);
@@ -83,10 +85,10 @@ void Job::begin(const ModelInfo &model) {
                   ? 0
                   : std::min(request.maxTokens, model.context + 1 - size)));
   sampler.reserve(mostTokens);
-  for (int32_t token : request.prompt)
+  for (int32_t token : request.prompt.ids)
     sampler.acceptPrompt(token);
   tokens.reserve(mostTokens);
-  tokens = request.prompt;
+  tokens = request.prompt.ids;
   settled = tokens.size();
   nextRow = request.rows ? firstRow(size) : 0;
   told = 0;
@@ -104,7 +106,7 @@ int64_t Job::firstRow(int64_t size) const {
 }
 
 void Job::restart(std::span<const int32_t> prompt, const ModelInfo &model) {
-  request.prompt.assign(prompt.begin(), prompt.end());
+  request.prompt.ids.assign(prompt.begin(), prompt.end());
   sampler.reset();
   begin(model);
 }
@@ -128,7 +130,7 @@ bool Job::wants(int64_t position) const {
     return false;
   if (request.rows)
     return true;
-  if (next < request.prompt.size())
+  if (next < request.prompt.ids.size())
     return request.scorePrompt;
   return next >= settled && next < mostTokens;
 }
@@ -141,7 +143,7 @@ bool Job::isCurrent(const Token &token) const {
 void Job::prepare(const Token &token, std::span<const float> row) noexcept {
   const auto next = static_cast<size_t>(token.position) + 1;
   if (!isCurrent(token) || request.rows || request.onDraw ||
-      next < request.prompt.size())
+      next < request.prompt.ids.size())
     return;
   try {
     prepared = sample(next, row);
@@ -159,7 +161,7 @@ bool Job::receive(const Token &token, std::span<float> row) {
     request.rows->receive(row);
     return false;
   }
-  if (next < request.prompt.size()) {
+  if (next < request.prompt.ids.size()) {
     tell(row, tokens[next], nextRow);
     return false;
   }
@@ -221,7 +223,7 @@ void Job::draw(size_t position, std::span<float> logits) {
 
 bool Job::mayForce() const {
   return request.constraint && !request.logprobs && !request.onDraw && !ended &&
-         settled > request.prompt.size() && !isComplete();
+         settled > request.prompt.ids.size() && !isComplete();
 }
 
 void Job::lookAhead() noexcept {

@@ -59,7 +59,7 @@ public:
   /// next step confirms or removes them.
   void draft(std::span<const int32_t> next);
 
-  int64_t promptSize() const { return std::ssize(request.prompt); }
+  int64_t promptSize() const { return std::ssize(request.prompt.ids); }
   /// Whether the job wants the row of the token at `position`.
   bool wants(int64_t position) const;
   /// The first position of a prompt of `size` tokens whose row the job wants.

@@ -11,7 +11,8 @@
 using namespace qwen;
 
 int64_t JobPages::enter(Job &job) const {
-  job.prefix = {.salt = job.request.salt, .snapshotAt = job.request.snapshotAt};
+  job.prefix = {.identity = Identity(job.request.prompt),
+                .snapshotAt = job.request.snapshotAt};
   return std::ssize(job.tokens) - find(job).gain;
 }
 
@@ -197,7 +198,7 @@ void JobPages::endStep(Job &job) {
   job.tokens.resize(job.settled);
   const int64_t most = std::ssize(job.tokens);
   if (!job.owner->beams && computed(job) >= most &&
-      job.settled > job.request.prompt.size()) {
+      job.settled > job.request.prompt.ids.size()) {
     state.truncate(job.sequence, state.reachable(job.sequence, most - 1));
     cutPrefix(job);
   }

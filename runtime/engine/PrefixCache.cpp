@@ -26,17 +26,22 @@ std::span<const int32_t> PrefixCache::tokensOf(PageId page) const {
 
 size_t PrefixCache::bucketOf(std::span<const int32_t> ids,
                              const Prefix &prefix) const {
-  const uint64_t seed = prefix.last ^ std::rotl(prefix.salt, 32);
+  const int64_t first = prefix.pages * kPageTokens;
+  const uint64_t seed =
+      prefix.last ^
+      std::rotl(prefix.identity.hash(first, first + kPageTokens), 32);
   return XXH3_64bits_withSeed(ids.data(), ids.size_bytes(), seed) &
          (buckets.size() - 1);
 }
 
 PageId PrefixCache::findPage(std::span<const int32_t> ids,
                              const Prefix &prefix) const {
+  const int64_t first = prefix.pages * kPageTokens;
   PageId page = buckets[bucketOf(ids, prefix)];
   const auto matches = [&](const Entry &entry) {
-    return entry.parent == prefix.last && entry.salt == prefix.salt &&
-           entry.serial == state.serial(page) &&
+    return entry.parent == prefix.last && entry.serial == state.serial(page) &&
+           entry.identity.matches(prefix.identity, first,
+                                  first + kPageTokens) &&
            std::ranges::equal(tokensOf(page), ids);
   };
   while (page != kNone && !matches(entries[static_cast<size_t>(page)]))
@@ -58,7 +63,8 @@ void PrefixCache::insert(PageId page, std::span<const int32_t> ids,
   if (entry.serial)
     remove(page);
   const size_t bucket = bucketOf(ids, prefix);
-  entry = {state.keep(page), prefix.last, prefix.salt, bucket, buckets[bucket]};
+  entry = {state.keep(page), prefix.last, prefix.identity, bucket,
+           buckets[bucket]};
   buckets[bucket] = page;
   std::ranges::copy(ids, tokens.begin() + int64_t{page} * kPageTokens);
 }
@@ -76,8 +82,9 @@ static bool endsBeforeLast(std::span<const int32_t> tokens, int64_t index) {
 
 Snapshots::Key PrefixCache::keyOf(std::span<const int32_t> ids,
                                   const Prefix &prefix) const {
-  return {prefix.salt, prefix.last,
-          ids.subspan(static_cast<size_t>(prefix.pages * kPageTokens))};
+  const int64_t first = prefix.pages * kPageTokens;
+  return {prefix.identity, prefix.last, first,
+          ids.subspan(static_cast<size_t>(first))};
 }
 
 PrefixCache::Hit PrefixCache::find(std::span<const int32_t> ids,

@@ -22,8 +22,7 @@ class PrefixCache {
 public:
   /// The pages at the front of a sequence that the cache has.
   struct Prefix {
-    /// Only sequences with the same salt share pages.
-    uint64_t salt = 0;
+    Identity identity = {};
     /// A position at which `keep` takes a snapshot; 0: none.
     int64_t snapshotAt = 0;
     int64_t pages = 0;
@@ -80,8 +79,10 @@ private:
     /// That of the page when it was kept. So an entry is not found after the
     /// page or its parent was taken.
     uint64_t serial = 0;
-    /// Serial number of the page before it, and the salt.
-    uint64_t parent = 0, salt = 0;
+    /// Serial number of the page before it.
+    uint64_t parent = 0;
+    /// A page that was taken keeps it until an entry takes the place.
+    Identity identity = {};
     /// The list of entries with the same hash.
     size_t bucket = 0;
     PageId next = kNone;

@@ -4,6 +4,7 @@
 #define QWEN_RUNTIME_ENGINE_REQUEST_H
 
 #include "engine/BeamSearch.h"
+#include "engine/Prompt.h"
 #include "engine/Sampler.h"
 #include "engine/Token.h"
 #include "engine/TokenConstraint.h"
@@ -85,7 +86,7 @@ struct PromptRows {
 /// thread; they must not block, or throw anything but std::bad_alloc, which
 /// ends the request. Each may be empty.
 struct Request {
-  std::vector<int32_t> prompt;
+  Prompt prompt;
   SamplerOptions sampling = {};
   /// See Sampler.
   uint64_t answer = 0;
@@ -98,8 +99,6 @@ struct Request {
   std::function<bool(int32_t id)> isEnd = {};
   /// Requests of a higher priority come first.
   int32_t priority = 0;
-  /// Only requests with the same salt share pages.
-  uint64_t salt = 0;
   /// A number of tokens of the prompt that later prompts will begin with; 0:
   /// unknown. A model with fixed state gets a snapshot there.
   int64_t snapshotAt = 0;

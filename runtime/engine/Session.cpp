@@ -23,7 +23,7 @@ void Session::setTokens(std::span<const int32_t> tokens, int64_t snapshotAt) {
     return;
   }
   Request request;
-  request.prompt.assign(tokens.begin(), tokens.end());
+  request.prompt.ids.assign(tokens.begin(), tokens.end());
   request.sampling = sampling;
   request.stopTokens = ends;
   request.snapshotAt = snapshotAt;

@@ -23,8 +23,10 @@ std::optional<SnapshotId> Snapshots::find(const Key &key) const {
   for (size_t i = 0; i < entries.size(); ++i) {
     const Entry &entry = entries[i];
     if (entry.used == 0 || entry.parent != key.parent ||
-        entry.salt != key.salt || entry.count <= longest || !hasPage(entry) ||
+        entry.count <= longest || !hasPage(entry) ||
         entry.count > std::ssize(key.rest) ||
+        !entry.identity.matches(key.identity, key.first,
+                                key.first + entry.count) ||
         !std::ranges::equal(entry.rest(), key.rest.first(entry.rest().size())))
       continue;
     longest = entry.count;
@@ -49,7 +51,7 @@ void Snapshots::take(SequenceId sequence, const Key &key) {
     state.drop(static_cast<SnapshotId>(first - entries.begin()));
   Entry &entry = entries[static_cast<size_t>(state.snapshot(sequence))];
   entry.used = ++time;
-  entry.salt = key.salt;
+  entry.identity = key.identity;
   entry.parent = key.parent;
   entry.page = state.page(sequence, (state.length(sequence) - 1) / kPageTokens);
   entry.serial = state.keep(entry.page);

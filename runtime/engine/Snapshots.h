@@ -8,6 +8,7 @@
 #ifndef QWEN_RUNTIME_ENGINE_SNAPSHOTS_H
 #define QWEN_RUNTIME_ENGINE_SNAPSHOTS_H
 
+#include "engine/Prompt.h"
 #include "engine/SequenceState.h"
 
 #include <array>
@@ -20,10 +21,11 @@ class Snapshots {
 public:
   /// Tokens of a sequence.
   struct Key {
-    /// Only sequences with the same salt share snapshots.
-    uint64_t salt;
+    const Identity &identity;
     /// Serial number of the last full page before `rest`; 0 if there is none.
     uint64_t parent;
+    /// Position of the first token of `rest`.
+    int64_t first;
     /// The tokens after that page.
     std::span<const int32_t> rest;
   };
@@ -50,7 +52,8 @@ private:
   struct Entry {
     /// The time of its last use; 0 if there is no snapshot.
     uint64_t used = 0;
-    uint64_t salt = 0, parent = 0;
+    Identity identity = {};
+    uint64_t parent = 0;
     /// The last page, and its serial number when the snapshot was taken.
     PageId page = 0;
     uint64_t serial = 0;

@@ -242,7 +242,7 @@ static constexpr Parameter kStreamRows[] = {
 static constexpr Parameter kRequestRows[] = {
     {"truncate_prompt_tokens", Kind::Integer, "Keep this many last tokens of the prompt",
      at<Requests, &Requests::truncatePrompt>, 1, kMost},
-    {"cache_salt", Kind::String, "Only requests with the same text share the prefix cache", at<Requests, &Requests::cacheSalt>, 1},
+    {"cache_salt", Kind::String, "Only requests with the same text share the prefix cache", at<Requests, &Requests::cacheSalt>, 1, 1024},
     {"priority", Kind::Integer, "Requests with a higher priority run first", at<Requests, &Requests::priority>, -1000, 1000},
     // Only texts that are embedded get a token.
     {"add_special_tokens", Kind::Ignored},

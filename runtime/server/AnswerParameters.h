@@ -16,12 +16,12 @@ struct ModelParameters {
   static const ParameterTable table;
 };
 
-/// A text, or token ids.
-using Prompt = std::variant<std::string, std::vector<int32_t>>;
+/// A prompt as a text, or as token ids.
+using PromptValue = std::variant<std::string, std::vector<int32_t>>;
 
 /// Each protocol has another name for prompts.
 struct PromptParameters {
-  std::vector<Prompt> prompts;
+  std::vector<PromptValue> prompts;
   /// Whether the prompts came as a list, whose elements errors name.
   bool hasPromptList = false;
 

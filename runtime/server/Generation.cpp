@@ -42,7 +42,8 @@ double Generation::elapsed() const {
 Request Generation::requestOf(size_t choice) {
   const AnswerParameters &parameters = what.parameters;
   Request request;
-  request.prompt = what.prompts[promptOf(choice)];
+  request.prompt.ids = what.prompts[promptOf(choice)];
+  request.prompt.root = what.root;
   request.sampling = parameters.sampling;
   request.sampling.seed = *parameters.seed;
   request.answer = choice % static_cast<size_t>(parameters.choices);
@@ -53,7 +54,6 @@ Request Generation::requestOf(size_t choice) {
            std::ranges::count(self->modelEnds(), id);
   };
   request.priority = parameters.priority;
-  request.salt = what.salt;
   request.snapshotAt = what.snapshotAt;
   if (parameters.logprobs)
     request.logprobs = parameters.topLogprobs;

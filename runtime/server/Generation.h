@@ -95,7 +95,8 @@ struct GenerationTask {
   /// Gives a choice its next token in place of a drawn one, as Request::onDraw
   /// does. Tests write answers by it. Null for none.
   std::function<std::optional<int32_t>(size_t choice)> onDraw = nullptr;
-  uint64_t salt = 0;
+  /// That of all prompts.
+  RootRef root = {};
   /// Request::snapshotAt of all prompts.
   int64_t snapshotAt = 0;
 

@@ -31,10 +31,12 @@ static ordered_json listOf(const ordered_json &items, int64_t least,
   return schema;
 }
 
-static ordered_json stringOf(int64_t least) {
+static ordered_json stringOf(int64_t least, int64_t most) {
   ordered_json schema = {{"type", "string"}};
   if (least > 0)
     schema["minLength"] = least;
+  if (most > 0)
+    schema["maxLength"] = most;
   return schema;
 }
 
@@ -72,7 +74,7 @@ static ordered_json promptsOf(const Parameter &row,
                               const ParameterLimits &limits,
                               const ordered_json &id) {
   const ordered_json text =
-      stringOf((row.traits & kOfEmbedding) && limits.emptyInput ? 0 : 1);
+      stringOf((row.traits & kOfEmbedding) && limits.emptyInput ? 0 : 1, 0);
   const ordered_json ids = listOf(id, 1);
   return anyOf({text, ids, listOf(anyOf({text, ids}), 1, kMostInputs)});
 }
@@ -109,7 +111,8 @@ static ordered_json schemaOf(const Parameter &row,
             {"propertyNames", {{"pattern", patternUpTo(limits.vocabSize - 1)}}},
             {"additionalProperties", numberOf("number", row.least, row.most)}};
   case Kind::String:
-    return stringOf(static_cast<int64_t>(row.least));
+    return stringOf(static_cast<int64_t>(row.least),
+                    static_cast<int64_t>(row.most));
   case Kind::Word:
     return {{"enum", ordered_json::parse(row.values)}};
   case Kind::Model: {
@@ -124,7 +127,7 @@ static ordered_json schemaOf(const Parameter &row,
   case Kind::Object:
     return {{"type", "object"}};
   case Kind::Strings: {
-    ordered_json text = stringOf(1);
+    ordered_json text = stringOf(1, 0);
     text["maxLength"] = kMostStopCharacters;
     return anyOf({text, listOf(text, 0, mostStrings(row))});
   }

@@ -171,8 +171,13 @@ void Checked::biases(J value, const Parameter &row) const {
 void Checked::text(J value, const Parameter &row) const {
   if (!value.is_string())
     fail("a string");
-  if (value.get_ref<const std::string &>().size() < row.least)
+  const auto size =
+      static_cast<double>(value.get_ref<const std::string &>().size());
+  if (size < row.least)
     throw ApiError(400, name + " must not be empty", name);
+  if (row.most > 0 && size > row.most)
+    fail("at most " + numberText(row.most) + " bytes long, not " +
+         numberText(size));
 }
 
 void Checked::strings(J value, const Parameter &row) const {

@@ -36,7 +36,7 @@ enum class ParameterKind : uint8_t {
   /// An integer of 64 bits, signed or not.
   Seed,
   Number,
-  /// A string of at least `least` bytes.
+  /// A string of `least` to `most` bytes; `most` 0: of any number.
   String,
   /// One of `values`, strings or booleans.
   Word,

@@ -60,7 +60,7 @@ Service::Service(Model &servedModel, const SchedulerOptions &scheduling,
       tools(toolSupport(servedModel, options.toolFormat)),
       hasSnapshots(servedModel.engine().state().maxSnapshots() > 0),
       allowSpecial(options.allowSpecial), needsKey(keyIsNeeded),
-      hasPage(!options.noPage),
+      keysShareCache(options.keysShareCache), hasPage(!options.noPage),
       templateVariables(parseJsonObject<ordered_json>(
           options.templateVariables, "--chat-template-kwargs")),
       names(namesOf(options.names, manifest.model.name)),
@@ -119,7 +119,7 @@ Reply Service::handle(HttpRequest request, const WakeFn &wake) {
     Parsed parsed = match.route.parse(*this, request);
     if (auto *const reply = std::get_if<Reply>(&parsed))
       return std::move(*reply);
-    return start(std::get<Exchange>(std::move(parsed)), request.seed, wake);
+    return start(std::get<Exchange>(std::move(parsed)), request, wake);
   } catch (const Error &error) {
     return errorReply(asApiError(error));
   } catch (const std::bad_alloc &) {
@@ -266,7 +266,14 @@ void Service::startWithGrammar(Generation &generation) {
   }
 }
 
-Reply Service::start(Exchange exchange, std::optional<uint64_t> seed,
+RootRef Service::rootOf(const HttpRequest &request, const std::string &salt) {
+  Root root{.artifact = fingerprint, .salt = salt};
+  if (request.key && !keysShareCache)
+    root.key = std::to_string(*request.key);
+  return roots.intern(std::move(root));
+}
+
+Reply Service::start(Exchange exchange, const HttpRequest &request,
                      const WakeFn &wake) {
   GenerationTask &task = exchange.task;
   AnswerParameters &parameters = task.parameters;
@@ -282,15 +289,13 @@ Reply Service::start(Exchange exchange, std::optional<uint64_t> seed,
   checkPrompts(task);
   const bool hasGrammar = !task.grammarParameter().empty();
   if (!parameters.seed)
-    parameters.seed = seed;
+    parameters.seed = request.seed;
   if (!parameters.seed) {
     std::random_device device;
     parameters.seed = (uint64_t{device()} << 32 | device()) >> 11;
   }
   resolveTexts(tokenizer, parameters.sampling);
-  // 0 is the salt of requests without one.
-  if (!parameters.cacheSalt.empty())
-    task.salt = std::hash<std::string>()(parameters.cacheSalt) | 1;
+  task.root = rootOf(request, parameters.cacheSalt);
   auto generation = std::make_shared<Generation>(std::move(task), tokenizer,
                                                  scheduler, metrics, wake);
   exchange.answer->begin(generation);
@@ -303,7 +308,7 @@ Reply Service::start(Exchange exchange, std::optional<uint64_t> seed,
 }
 
 void Service::addPrompts(
-    const std::vector<Prompt> &prompts, GenerationTask &task,
+    const std::vector<PromptValue> &prompts, GenerationTask &task,
     const std::function<std::vector<int32_t>(const std::string &)> &encode)
     const {
   for (size_t i = 0; i < prompts.size(); ++i) {

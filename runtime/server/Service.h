@@ -8,6 +8,7 @@
 #ifndef QWEN_RUNTIME_SERVER_SERVICE_H
 #define QWEN_RUNTIME_SERVER_SERVICE_H
 
+#include "engine/RootTable.h"
 #include "model/Model.h"
 #include "server/GrammarThreads.h"
 #include "server/Routes.h"
@@ -64,13 +65,13 @@ public:
   /// before it is converted.
   void checkSize(const std::string &text, const std::string &name) const;
   /// Adds prompts as ids. `encode` converts texts.
-  void addPrompts(const std::vector<Prompt> &prompts, GenerationTask &task,
+  void addPrompts(const std::vector<PromptValue> &prompts, GenerationTask &task,
                   const std::function<std::vector<int32_t>(const std::string &)>
                       &encode) const;
 
-  /// Starts the requests of an exchange. `seed`: of HttpRequest. Throws
+  /// Starts the requests of an exchange, which `request` asks for. Throws
   /// ApiError.
-  Reply start(Exchange exchange, std::optional<uint64_t> seed,
+  Reply start(Exchange exchange, const HttpRequest &request,
               const WakeFn &wake);
 
   const Artifact &artifact;
@@ -85,6 +86,8 @@ public:
   /// Read special tokens in the text of messages.
   const bool allowSpecial;
   const bool needsKey;
+  /// Whether requests of different keys find each other's cached prompts.
+  const bool keysShareCache;
   const bool hasPage;
   /// Variables of the chat template that a request may replace.
   const nlohmann::ordered_json templateVariables;
@@ -106,11 +109,14 @@ private:
   /// Cuts the prompts, if the parameters say so. Refuses an empty prompt and a
   /// prompt that is too long.
   void checkPrompts(GenerationTask &task) const;
+  /// What prompts of a request must share.
+  RootRef rootOf(const HttpRequest &request, const std::string &salt);
 
   const int64_t pages;
   /// Maximum number of bytes of a text that fits into the context.
   const uint64_t mostBytes;
   Metrics metrics;
+  RootTable roots;
   /// Made for the first request with a grammar.
   std::once_flag grammarsMade;
   std::unique_ptr<GrammarCompiler> grammars;

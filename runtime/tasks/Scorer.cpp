@@ -91,7 +91,7 @@ void Lane::startRun() {
     return;
   }
   Request request;
-  request.prompt = next.prompt;
+  request.prompt.ids = next.prompt;
   request.snapshotAt = snapshotAt;
   request.rows = {RowKind::Logits,
                   [this](std::span<const float> logits) { receive(logits); },

@@ -27,6 +27,7 @@ import serve_answers
 import serve_attacks
 import serve_beams
 import serve_http
+import serve_keys
 import serve_metrics
 from checks import Checks, compile_model, logits, run
 from serve_answers import whole
@@ -533,17 +534,6 @@ def full_queue():
     expect("a log line", "drawn=1000" in log.splitlines()[-1], True)
 
 
-def keys():
-    """A key is needed if there is one; a public address needs one."""
-    server = Server(env={**os.environ, "QWEN_RUN_API_KEY": "secret"})
-    for headers, status in (({}, 401), ({"Authorization": "Bearer secreT"}, 401), ({"Authorization": "Bearer secret"}, 200),
-                            ({"x-api-key": "secret"}, 200), ({"Authorization": "bearer  secret"}, 200)):
-        expect(f"key {headers}", server.send("GET", "/v1/models", headers=headers)[0], status)
-    for path in ("/health", "/v1/health/", "//livez", "/"):
-        expect(f"{path} without a key", server.send("GET", path)[0], 200)
-    server.stop()
-
-
 def unix_socket():
     path = os.path.relpath(WORK / "socket")
     server = Server(listen=f"unix:{path}")
@@ -576,7 +566,8 @@ serve_http.cross_origin(checks, main, MODEL)
 serve_http.page(checks, MODEL)
 expect("status after SIGTERM", main.stop()[0], 0)
 full_queue()
-keys()
+serve_keys.needed(checks, Server)
+serve_keys.caches(checks, Server, WORK)
 unix_socket()
 crowd()
 drains()

@@ -4,6 +4,7 @@
 #include "HashModel.h"
 #include "TempDir.h"
 #include "engine/Logprobs.h"
+#include "engine/RootTable.h"
 
 #include <gtest/gtest.h>
 
@@ -78,7 +79,7 @@ protected:
   RequestId add(std::vector<int32_t> prompt, int64_t maxTokens,
                 int32_t priority = 0) {
     Request request;
-    request.prompt = std::move(prompt);
+    request.prompt.ids = std::move(prompt);
     request.sampling.seed = last;
     // The state of these survives preemption and wrong drafts.
     request.sampling.mirostat = static_cast<int64_t>(last % 3);
@@ -104,6 +105,7 @@ protected:
 
   Manifest manifest;
   ThreadPool pool{1};
+  RootTable roots;
   std::optional<Engine> engine;
   std::optional<Batcher> batcher;
   std::map<RequestId, Told> told;
@@ -118,12 +120,12 @@ TEST_F(BatcherTest, EndsEachRequestOnceAndForItsReason) {
   open({.sequences = 3});
   const RequestId length = add(tokens(70), 20);
   Request request;
-  request.prompt = tokens(3);
+  request.prompt.ids = tokens(3);
   request.maxTokens = 200;
   request.stopTokens = {7, 8, 9};
   const RequestId stopped = add(request);
   const RequestId nothing = add(tokens(5), 0);
-  request.prompt = {1, 2, kNotFiniteId, 3};
+  request.prompt.ids = {1, 2, kNotFiniteId, 3};
   const RequestId failed = add(request);
   const RequestId cancelled = add(tokens(9), 1000);
   const RequestId full = add(tokens(390), 1000);
@@ -200,9 +202,9 @@ TEST_F(BatcherTest, EqualPromptsShareThePagesThatRan) {
   expectAnswer(other);
   EXPECT_EQ(told[other].ending->cachedTokens, 256);
   Request request;
-  request.prompt = tokens(300);
+  request.prompt.ids = tokens(300);
   request.maxTokens = 2;
-  request.salt = 1;
+  request.prompt.root = roots.intern({.salt = "1"});
   const RequestId salted = add(request);
   finish();
   EXPECT_EQ(told[salted].ending->cachedTokens, 0);
@@ -256,33 +258,33 @@ TEST_F(BatcherTest, ASnapshotServesTheTokensUpToIt) {
     return told[id].ending->cachedTokens;
   };
   Request request;
-  request.prompt = tokens(90);
+  request.prompt.ids = tokens(90);
   request.snapshotAt = 85;
   request.maxTokens = 30;
   EXPECT_EQ(cached(request), 0);
-  std::vector<int32_t> all = request.prompt;
+  std::vector<int32_t> all = request.prompt.ids;
   all.insert(all.end(), told[last].drawn.begin(), told[last].drawn.end());
   // At the end of the answer, whose last token has not run.
-  request.prompt = all;
-  request.prompt.push_back(4);
+  request.prompt.ids = all;
+  request.prompt.ids.push_back(4);
   request.maxTokens = 0;
   EXPECT_EQ(cached(request), 119);
   // Without the answer.
-  request.prompt.assign(all.begin(), all.begin() + 85);
-  request.prompt.insert(request.prompt.end(), 70, 3);
+  request.prompt.ids.assign(all.begin(), all.begin() + 85);
+  request.prompt.ids.insert(request.prompt.ids.end(), 70, 3);
   EXPECT_EQ(cached(request), 85);
   // Every 128 positions.
-  request.prompt.resize(130);
+  request.prompt.ids.resize(130);
   EXPECT_EQ(cached(request), 128);
   // That has made two snapshots, but the one that was of use is still there.
-  request.prompt = all;
+  request.prompt.ids = all;
   EXPECT_EQ(cached(request), 85);
   // The last token has to run.
-  request.prompt.resize(85);
+  request.prompt.ids.resize(85);
   EXPECT_EQ(cached(request), 0);
-  request.prompt.push_back(7);
+  request.prompt.ids.push_back(7);
   EXPECT_EQ(cached(request), 85);
-  request.salt = 1;
+  request.prompt.root = roots.intern({.salt = "1"});
   EXPECT_EQ(cached(request), 0);
   EXPECT_EQ(engine->state().freeSnapshots(), 0);
 }
@@ -294,11 +296,11 @@ TEST_F(BatcherTest, ASnapshotNeedsItsPages) {
     open({.kvPages = 6, .snapshotBytes = 1024}, {}, 400, 64,
          /*fixed=*/true);
     Request request;
-    request.prompt = tokens(size);
+    request.prompt.ids = tokens(size);
     request.maxTokens = 0;
     add(request);
     finish();
-    request.prompt.push_back(2);
+    request.prompt.ids.push_back(2);
     const RequestId again = add(request);
     finish();
     EXPECT_EQ(told[again].ending->cachedTokens, size);
@@ -316,7 +318,7 @@ TEST_F(BatcherTest, EarlyRowsShareThePagesBeforeThem) {
     open({});
     std::vector<std::vector<float>> rows;
     Request request;
-    request.prompt = tokens(150);
+    request.prompt.ids = tokens(150);
     request.rows = {RowKind::Logits,
                     [&](std::span<const float> row) {
                       rows.emplace_back(row.begin(), row.end());
@@ -337,7 +339,7 @@ TEST_F(BatcherTest, OnlyAnswersAreContinued) {
   open({.sequences = 3, .snapshotBytes = 1024}, {}, 400, 64,
        /*fixed=*/true);
   Request request;
-  request.prompt = tokens(20);
+  request.prompt.ids = tokens(20);
   for (RowKind kind : {RowKind::Hidden, RowKind::Logits}) {
     request.rows = {kind, [](std::span<const float>) {}};
     add(request);
@@ -350,8 +352,8 @@ TEST_F(BatcherTest, OnlyAnswersAreContinued) {
 TEST_F(BatcherTest, AFailedRequestTakesNoSnapshot) {
   open({.snapshotBytes = 1024}, {}, 400, 64, /*fixed=*/true);
   Request request;
-  request.prompt = tokens(100);
-  request.prompt.push_back(kNotFiniteId);
+  request.prompt.ids = tokens(100);
+  request.prompt.ids.push_back(kNotFiniteId);
   request.snapshotAt = 20;
   const RequestId failed = add(request);
   finish();
@@ -445,7 +447,7 @@ TEST_F(BatcherTest, ASeriesLetsOthersPass) {
     Request request;
     ++made;
     // Every tenth cannot run.
-    request.prompt = tokens(made % 10 ? 8 : 500, made);
+    request.prompt.ids = tokens(made % 10 ? 8 : 500, made);
     request.maxTokens = 1;
     request.onEnd = [&](const Ending &ending) {
       ++ended;
@@ -542,7 +544,7 @@ TEST_F(BatcherTest, PromptsOfAStepShareTheFreePages) {
   std::vector<RequestId> ids;
   for (int i = 0; i < 3; ++i) {
     Request request;
-    request.prompt = tokens(60, i);
+    request.prompt.ids = tokens(60, i);
     request.maxTokens = 200;
     // Beside such long draws, a step may have as many prompt tokens as a call.
     request.onDraw = [this, id = last + 1](auto...) {
@@ -569,7 +571,7 @@ TEST_F(BatcherTest, ScoresPromptsOnce) {
   std::vector<RequestId> ids;
   for (int i = 0; i < 4; ++i) {
     Request request;
-    request.prompt = tokens(60 + i);
+    request.prompt.ids = tokens(60 + i);
     request.maxTokens = 70;
     request.logprobs = 2;
     request.scorePrompt = true;
@@ -579,7 +581,7 @@ TEST_F(BatcherTest, ScoresPromptsOnce) {
   EXPECT_GT(batcher->counts().preemptions, 0);
   for (RequestId id : ids) {
     expectAnswer(id);
-    const std::vector<int32_t> &prompt = requests[id].prompt;
+    const std::vector<int32_t> &prompt = requests[id].prompt.ids;
     ASSERT_EQ(told[id].prompt.size(), prompt.size() - 1);
     uint64_t hash = 0;
     for (size_t i = 0; i + 1 < prompt.size(); ++i) {

@@ -57,8 +57,8 @@ static bool matches(const std::vector<BeamTokens> &answers,
 
 static Request requestOf(const json &facts, const json &search) {
   Request request;
-  request.prompt = facts["prompts"][search["prompt"].get<size_t>()]
-                       .get<std::vector<int32_t>>();
+  request.prompt.ids = facts["prompts"][search["prompt"].get<size_t>()]
+                           .get<std::vector<int32_t>>();
   request.maxTokens = facts["count"];
   request.stopTokens = facts["eos"].get<std::vector<int32_t>>();
   request.beams = optionsOf(search);

@@ -5,6 +5,7 @@
 #include "TempDir.h"
 #include "engine/Batcher.h"
 #include "engine/Logprobs.h"
+#include "engine/RootTable.h"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ static std::vector<BeamTokens> hashBeams(const Request &request) {
   std::vector<float> row(40);
   const auto samplerOf = [&](const BeamTokens &beam) {
     Sampler sampler(request.sampling, 40, 37, 0, request.stopTokens);
-    for (int32_t id : request.prompt)
+    for (int32_t id : request.prompt.ids)
       sampler.acceptPrompt(id);
     for (int32_t id : beam.ids)
       sampler.acceptDrawn(id);
@@ -29,7 +30,7 @@ static std::vector<BeamTokens> hashBeams(const Request &request) {
     std::vector<std::vector<BeamCandidate>> offers;
     for (const BeamTokens &beam : search.beams()) {
       uint64_t hash = 0;
-      for (int32_t id : request.prompt)
+      for (int32_t id : request.prompt.ids)
         hash = hashAfter(hash, id);
       for (int32_t id : beam.ids)
         hash = hashAfter(hash, id);
@@ -84,7 +85,7 @@ protected:
   static Request search(int64_t prompt, const BeamOptions &beams,
                         int64_t most = 20, int32_t first = 0) {
     Request request;
-    request.prompt = tokensOf(prompt, first);
+    request.prompt.ids = tokensOf(prompt, first);
     request.beams = beams;
     request.answers = beams.beams;
     request.maxTokens = most;
@@ -237,6 +238,7 @@ TEST_P(BeamsTest, IsPreemptedAsAWhole) {
 TEST_P(BeamsTest, GoesOnAfterEachPreemption) {
   for (int first : {1, 2, 7, 8, 9}) {
     open({.sequences = 6, .kvPages = 24}, {.promptTokens = 8});
+    RootTable roots;
     Request request = search(60, kGroups, 70);
     request.stopTokens = {};
     const RequestId id = add(request);
@@ -246,7 +248,7 @@ TEST_P(BeamsTest, GoesOnAfterEachPreemption) {
         continue;
       Request other = search(5, kFour, 2, i % 37);
       other.priority = 1;
-      other.salt = 1;
+      other.prompt.root = roots.intern({.salt = "1"});
       const RequestId urgent = add(other);
       while (!told[urgent].ending)
         batcher->step();
@@ -290,7 +292,7 @@ TEST_P(BeamsTest, FailsAsAWhole) {
   EXPECT_EQ(told[many].ending->error,
             "num-beams is 6 when there are 4 sequences");
   Request bad = search(5, kFour, 20);
-  bad.prompt.push_back(kNotFiniteId);
+  bad.prompt.ids.push_back(kNotFiniteId);
   const RequestId failed = add(bad);
   finish();
   EXPECT_EQ(told[failed].ending->kind, ErrorKind::NotFinite);

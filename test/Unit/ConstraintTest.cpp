@@ -84,7 +84,7 @@ protected:
   static Request requestOf(std::vector<int32_t> prompt, int64_t tokens,
                            double temperature = 1) {
     Request request;
-    request.prompt = std::move(prompt);
+    request.prompt.ids = std::move(prompt);
     request.sampling.temperature = static_cast<float>(temperature);
     request.sampling.presencePenalty = 0.5;
     request.maxTokens = tokens;
@@ -118,7 +118,7 @@ protected:
     options.seed = seed;
     Sampler sampler(options, 40, kTokens);
     uint64_t hash = 0;
-    for (const int32_t id : request.prompt) {
+    for (const int32_t id : request.prompt.ids) {
       hash = hashAfter(hash, id);
       sampler.acceptPrompt(id);
     }
@@ -129,7 +129,7 @@ protected:
         if (isAnother(drawn, id))
           logits[static_cast<size_t>(id)] = hashLogit(hash, id);
       drawn.push_back(
-          sampler.sample(logits, request.prompt.size() + drawn.size()));
+          sampler.sample(logits, request.prompt.ids.size() + drawn.size()));
       sampler.acceptDrawn(drawn.back());
       hash = hashAfter(hash, drawn.back());
     }

@@ -249,7 +249,7 @@ TEST_F(FixedStateTest, ASessionRunsWhatItCannotKeep) {
     session.setTokens(prompt, snapshotAt);
     EXPECT_EQ(engine->state().isOpen(0) ? engine->state().length(0) : 0, kept);
     const std::optional<int32_t> drawn = session.next();
-    EXPECT_EQ(drawn, hashAnswer({.prompt = prompt,
+    EXPECT_EQ(drawn, hashAnswer({.prompt = {.ids = prompt},
                                  .sampling = {.temperature = 0},
                                  .maxTokens = 1})[0]);
     prompt.push_back(*drawn);

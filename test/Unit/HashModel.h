@@ -103,7 +103,7 @@ inline Manifest hashManifest(int64_t context, int64_t tokens,
 inline std::vector<int32_t> hashAnswer(const Request &request) {
   Sampler sampler(request.sampling, 40, 37, request.answer, request.stopTokens);
   uint64_t hash = 0;
-  for (int32_t id : request.prompt) {
+  for (int32_t id : request.prompt.ids) {
     hash = hashAfter(hash, id);
     sampler.acceptPrompt(id);
   }
@@ -113,7 +113,7 @@ inline std::vector<int32_t> hashAnswer(const Request &request) {
     for (int32_t i = 0; i < 40; ++i)
       logits[static_cast<size_t>(i)] = hashLogit(hash, i);
     drawn.push_back(
-        sampler.sample(logits, request.prompt.size() + drawn.size()));
+        sampler.sample(logits, request.prompt.ids.size() + drawn.size()));
     sampler.acceptDrawn(drawn.back());
     hash = hashAfter(hash, drawn.back());
     if (std::ranges::count(request.stopTokens, drawn.back()))

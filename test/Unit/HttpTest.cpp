@@ -182,13 +182,17 @@ TEST(AccessTest, ReadsLinesOfKeys) {
 TEST(AccessTest, FindsKeys) {
   const std::vector<std::string> keys = {"other", "key"};
   for (const char *given : {"Bearer key", "bearer key", "BEARER   key"})
-    EXPECT_TRUE(hasKey(given, "", keys)) << given;
+    EXPECT_EQ(findKey(given, "", keys), 1) << given;
   for (const char *given : {"", "Bearer", "Bearer ", "Bearerkey", "Bearer Key",
                             "Basic key", "key", "Bearer key,other"})
-    EXPECT_FALSE(hasKey(given, "", keys)) << given;
-  EXPECT_TRUE(hasKey("", "key", keys));
-  EXPECT_TRUE(hasKey("Basic x", "key", keys));
-  EXPECT_FALSE(hasKey("Bearer x", "key", keys));
+    EXPECT_EQ(findKey(given, "", keys), std::nullopt) << given;
+  EXPECT_EQ(findKey("", "key", keys), 1);
+  EXPECT_EQ(findKey("", "other", keys), 0);
+  EXPECT_EQ(findKey("Basic x", "key", keys), 1);
+  EXPECT_EQ(findKey("Bearer x", "key", keys), std::nullopt);
+  EXPECT_EQ(findKey("", "", {}), std::nullopt);
+  // A key that stands in two lines is one.
+  EXPECT_EQ(findKey("", "a", {"b", "a", "a"}), 1);
 }
 
 TEST(AccessTest, RefusesOriginsThatNoBrowserSends) {

@@ -60,9 +60,9 @@ protected:
     for (int i = 0; i < (full() ? 50 : 8); ++i) {
       Request request;
       if (i % 2)
-        request.prompt.assign(common.begin(), common.begin() + below(200));
+        request.prompt.ids.assign(common.begin(), common.begin() + below(200));
       for (int j = i % 3 ? below(8) : below(150); j >= 0; --j)
-        request.prompt.push_back(below(vocab));
+        request.prompt.ids.push_back(below(vocab));
       request.sampling = {.temperature = i % 4 ? 0.8f : 0.f,
                           .topK = 40,
                           .topP = 0.95,
@@ -137,7 +137,7 @@ TEST_F(SchedulerModelTest, GivesTheSameAnswersAtAnyLoad) {
     ThreadPool pool(1);
     Engine engine(artifact, pool);
     Session session(engine, requests[i].sampling);
-    session.setTokens(requests[i].prompt);
+    session.setTokens(requests[i].prompt.ids);
     for (int32_t id : expected[i].ids)
       ASSERT_EQ(session.next(), id) << i;
   }
@@ -195,9 +195,9 @@ TEST_F(SchedulerModelTest, GivesHiddenValues) {
   for (size_t i = 1; i < requests.size(); i += 2) {
     const SequenceId sequence = alone.state().open();
     std::vector<Token> batch;
-    for (int32_t id : requests[i].prompt)
+    for (int32_t id : requests[i].prompt.ids)
       batch.push_back({id, sequence, std::ssize(batch),
-                       batch.size() + 1 == requests[i].prompt.size(),
+                       batch.size() + 1 == requests[i].prompt.ids.size(),
                        RowKind::Hidden});
     alone.forward(batch, [&](size_t, std::span<float> row) {
       EXPECT_TRUE(std::ranges::equal(row, hidden[i])) << i;

@@ -3,6 +3,7 @@
 #include "engine/Scheduler.h"
 #include "HashModel.h"
 #include "TempDir.h"
+#include "engine/RootTable.h"
 
 #include <gtest/gtest.h>
 
@@ -32,6 +33,7 @@ struct Sample {
 } // namespace
 
 Sample::Sample(uint64_t seed) {
+  static RootTable roots;
   std::mt19937_64 random(seed);
   const auto below = [&](uint64_t n) {
     return static_cast<int32_t>(random() % n);
@@ -40,24 +42,26 @@ Sample::Sample(uint64_t seed) {
   const int32_t prefix = below(3);
   const int32_t common = below(160);
   for (int32_t i = 0; i < common; ++i)
-    request.prompt.push_back((i * i + prefix) % 37);
+    request.prompt.ids.push_back((i * i + prefix) % 37);
   for (int32_t i = below(20); i >= 0; --i)
-    request.prompt.push_back(below(37));
+    request.prompt.ids.push_back(below(37));
   isInvalid = below(20) == 0;
   if (isInvalid)
-    request.prompt.push_back(kNotFiniteId);
+    request.prompt.ids.push_back(kNotFiniteId);
   request.sampling = {.temperature = below(2) ? 0.f : 1.f, .seed = seed};
   request.maxTokens = below(90);
   if (below(2))
     request.stopTokens = {below(37)};
   request.priority = below(8) == 0;
-  request.salt = below(8) == 0;
+  if (below(8) == 0)
+    request.prompt.root = roots.intern({.salt = "s"});
   request.snapshotAt = std::min(common, below(160));
   if (below(8) == 0)
     patience = static_cast<size_t>(1 + below(20));
   request.onToken = [this](const TokenEvent &event) {
     EXPECT_EQ(endings, 0);
-    EXPECT_EQ(event.position, std::ssize(request.prompt) + std::ssize(drawn));
+    EXPECT_EQ(event.position,
+              std::ssize(request.prompt.ids) + std::ssize(drawn));
     drawn.push_back(event.id);
     return drawn.size() < patience;
   };
@@ -202,7 +206,7 @@ TEST_F(SchedulerTest, ARequestMayFollowAnother) {
   Scheduler scheduler(engine);
   Sample second(2);
   Request first;
-  first.prompt = {1, 2, 3};
+  first.prompt.ids = {1, 2, 3};
   first.onToken = [&](const TokenEvent &) {
     submit(scheduler, second);
     return false;
@@ -217,13 +221,13 @@ TEST_F(SchedulerTest, TheQueueIsBounded) {
   ThreadPool pool(1);
   Engine engine(manifest, nullptr, {hashForward}, pool);
   Scheduler scheduler(engine, {.queue = 0});
-  EXPECT_EQ(messageOf([&] { scheduler.submit({.prompt = {40}}); }),
+  EXPECT_EQ(messageOf([&] { scheduler.submit({.prompt = {.ids = {40}}}); }),
             "token id 40 is not in the model's vocabulary of 40");
   // A request that ends makes room before it says so.
   std::atomic<int> ended = 0;
-  Request request = {.prompt = {1}, .maxTokens = 1};
+  Request request = {.prompt = {.ids = {1}}, .maxTokens = 1};
   request.onEnd = [&](const Ending &) {
-    Request next = {.prompt = {2}, .maxTokens = 1};
+    Request next = {.prompt = {.ids = {2}}, .maxTokens = 1};
     next.onEnd = [&](const Ending &) {
       ended = 1;
       ended.notify_all();
@@ -252,8 +256,8 @@ TEST_F(SchedulerTest, ABurstTakesSequencesAndQueue) {
   EXPECT_EQ(refused, 0U);
   // So does a series, however long it is.
   EXPECT_EQ(messageOf([&] {
-              scheduler.submit({.prompt = {1}},
-                               [] { return Request{.prompt = {1}}; });
+              scheduler.submit({.prompt = {.ids = {1}}},
+                               [] { return Request{.prompt = {.ids = {1}}}; });
             }),
             "the queue is full: 6 requests wait");
   go = true;

@@ -90,7 +90,7 @@ Reply ScriptedService::handle(HttpRequest request, const WakeFn &wake) {
     exchange.task.onDraw =
         [this, from = script, counts = std::vector<size_t>(kMostAnswers)](
             size_t choice) mutable { return next(from, counts[choice]++); };
-    return service.start(std::move(exchange), request.seed, wake);
+    return service.start(std::move(exchange), request, wake);
   } catch (const Error &error) {
     return errorReply(asApiError(error));
   }

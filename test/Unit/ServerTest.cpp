@@ -300,7 +300,7 @@ TEST(ParametersTest, ReadsUsualValues) {
   EXPECT_EQ(parameters.maxTokens, 6);
   EXPECT_EQ(parameters.stopTokens, std::vector<int32_t>{5});
   EXPECT_EQ(parse<CompletionParameters>(R"({"prompt": [1.0, 2]})").prompts,
-            (std::vector<Prompt>{std::vector<int32_t>{1, 2}}));
+            (std::vector<PromptValue>{std::vector<int32_t>{1, 2}}));
   EXPECT_EQ(errorOf(chat(R"("max_tokens": 6.5)")),
             "max_tokens: max_tokens must be an integer from -1 to 2147483647, "
             "not \"6.5\"");
@@ -366,10 +366,11 @@ TEST(ParametersTest, ReadsAllKindsOfPrompts) {
     return parse<CompletionParameters>(R"({"prompt": )" + prompt + "}").prompts;
   };
   using Ids = std::vector<int32_t>;
-  EXPECT_EQ(prompts(R"("a")"), std::vector<Prompt>{"a"});
-  EXPECT_EQ(prompts(R"(["a", "b"])"), (std::vector<Prompt>{"a", "b"}));
-  EXPECT_EQ(prompts("[1, 2]"), (std::vector<Prompt>{Ids{1, 2}}));
-  EXPECT_EQ(prompts("[[1, 2], [3]]"), (std::vector<Prompt>{Ids{1, 2}, Ids{3}}));
+  EXPECT_EQ(prompts(R"("a")"), std::vector<PromptValue>{"a"});
+  EXPECT_EQ(prompts(R"(["a", "b"])"), (std::vector<PromptValue>{"a", "b"}));
+  EXPECT_EQ(prompts("[1, 2]"), (std::vector<PromptValue>{Ids{1, 2}}));
+  EXPECT_EQ(prompts("[[1, 2], [3]]"),
+            (std::vector<PromptValue>{Ids{1, 2}, Ids{3}}));
 }
 
 TEST(ParametersTest, ErrorsNameTheParameter) {
@@ -412,6 +413,10 @@ TEST(ParametersTest, ErrorsNameTheParameter) {
             "top_logprobs: top_logprobs needs logprobs");
   EXPECT_EQ(errorOf(chat(R"("cache_salt": "")")),
             "cache_salt: cache_salt must not be empty");
+  EXPECT_EQ(errorOf(chat(R"("cache_salt": ")" + std::string(1025, 'a') + '"')),
+            "cache_salt: cache_salt must be at most 1024 bytes long, not 1025");
+  EXPECT_EQ(errorOf(chat(R"("cache_salt": ")" + std::string(1024, 'a') + '"')),
+            "no error");
   EXPECT_EQ(errorOf(R"({"messages": [{"content": "x"}]})"),
             "messages[0]: messages[0] must be an object with a role");
   EXPECT_EQ(errorOf<CompletionParameters>(R"({"prompt": []})").substr(0, 30),

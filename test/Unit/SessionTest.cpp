@@ -137,7 +137,7 @@ TEST_F(SessionTest, StepsAllocateNothing) {
   Batcher batcher(wide);
   for (RequestId id = 1; id <= 4; ++id) {
     Request request;
-    request.prompt = {1, 2, static_cast<int32_t>(id)};
+    request.prompt.ids = {1, 2, static_cast<int32_t>(id)};
     request.sampling = {.topK = 5, .seed = id};
     request.logprobs = 3;
     request.onToken = [](const TokenEvent &) { return true; };

@@ -57,7 +57,7 @@ static ClientSpeeds runClients(const BenchCommand &command, Engine &engine,
   for (int64_t i = 0; i < clients; ++i) {
     Request request;
     for (int64_t j = 0; j < command.prompt; ++j)
-      request.prompt.push_back(benchToken(engine.manifest(), i + j));
+      request.prompt.ids.push_back(benchToken(engine.manifest(), i + j));
     request.sampling.temperature = 0;
     request.maxTokens = command.count;
     request.onToken = [&](const TokenEvent &event) {

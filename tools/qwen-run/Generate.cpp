@@ -95,7 +95,7 @@ static void search(const GenerateCommand &command, Model &model, Engine &engine,
   std::vector<BeamTokens> answers;
   std::optional<Error> failure;
   Request request;
-  request.prompt = prompt;
+  request.prompt.ids = prompt;
   request.sampling = samplingOf(command, model);
   request.maxTokens = command.count.value_or(request.maxTokens);
   if (!command.ignoreEos)

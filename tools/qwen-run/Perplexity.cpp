@@ -31,7 +31,7 @@ static double scoreWindow(Batcher &batcher, const ModelInfo &model,
   size_t next = first;
   Request request;
   // The row of a token scores the token after it, so the last has no use.
-  request.prompt.assign(ids.begin(), ids.end() - 1);
+  request.prompt.ids.assign(ids.begin(), ids.end() - 1);
   request.rows = {RowKind::Logits,
                   [&](std::span<const float> row) {
                     sum += logSumExp(row) - row[static_cast<size_t>(ids[next])];

@@ -89,7 +89,7 @@ static void runPrompts(const RunFlags &command, Model &model,
   std::string error;
   const auto add = [&](size_t i) {
     Request request;
-    request.prompt = inputs[i].ids;
+    request.prompt.ids = inputs[i].ids;
     request.rows = {kind, [&rows, i](std::span<const float> row) {
                       rows[i].assign(row.begin(), row.end());
                     }};

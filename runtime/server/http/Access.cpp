@@ -23,8 +23,9 @@ static bool equalsKey(std::string_view given, std::string_view key) {
   return difference == 0;
 }
 
-bool server::hasKey(std::string_view authorization, std::string_view key,
-                    const std::vector<std::string> &keys) {
+std::optional<size_t> server::findKey(std::string_view authorization,
+                                      std::string_view key,
+                                      const std::vector<std::string> &keys) {
   constexpr std::string_view kBearer = "Bearer ";
   if (equalsNoCase(authorization.substr(0, kBearer.size()), kBearer)) {
     authorization.remove_prefix(kBearer.size());
@@ -32,9 +33,11 @@ bool server::hasKey(std::string_view authorization, std::string_view key,
         std::min(authorization.find_first_not_of(' '), authorization.size()));
     key = authorization;
   }
-  bool found = false;
-  for (const std::string &each : keys)
-    found |= equalsKey(key, each);
+  // All are compared, so that the time says nothing of the others.
+  std::optional<size_t> found;
+  for (size_t i = keys.size(); i-- > 0;)
+    if (equalsKey(key, keys[i]))
+      found = i;
   return found;
 }
 

@@ -3,16 +3,18 @@
 #ifndef QWEN_RUNTIME_SERVER_HTTP_ACCESS_H
 #define QWEN_RUNTIME_SERVER_HTTP_ACCESS_H
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace qwen::server {
 
-/// Whether one of `keys` is in `authorization` ("Bearer KEY") or, if that has
-/// another scheme, is `key`.
-bool hasKey(std::string_view authorization, std::string_view key,
-            const std::vector<std::string> &keys);
+/// The index of the first of `keys` that is in `authorization` ("Bearer KEY")
+/// or, if that has another scheme, is `key`. Nothing if none is.
+std::optional<size_t> findKey(std::string_view authorization,
+                              std::string_view key,
+                              const std::vector<std::string> &keys);
 
 /// The API keys in the lines of a file. Empty lines, and those that begin with
 /// "#", have none. Throws Error if there is none, or as requireKey does.

@@ -145,8 +145,7 @@ std::optional<ApiError> Connection::refuse(const Parser &parser) const {
                                  shared.options.listen);
   }
   if (!shared.keys.empty() && !shared.handler.isOpen(path) && !isPreflight() &&
-      !hasKey(fields[http::field::authorization], fields["x-api-key"],
-              shared.keys))
+      !key)
     return ApiError(401, "an API key is needed: Authorization: Bearer KEY", "",
                     "invalid_api_key");
   if (!isPlainTransfer(fields))
@@ -191,6 +190,8 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
   origin = request[http::field::origin];
   if (!isAllowedOrigin(origin, shared.options.origins))
     origin.clear();
+  key = findKey(request[http::field::authorization], request["x-api-key"],
+                shared.keys);
   askedHeaders = tokensOf(request[http::field::access_control_request_headers]);
   std::optional<ApiError> refused;
   if (!error) {
@@ -433,7 +434,8 @@ asio::awaitable<bool> Connection::answer(Parser &parser) {
        .body = std::move(request.body()),
        .query = query,
        .acceptEncoding = std::string(request[http::field::accept_encoding]),
-       .ifNoneMatch = std::string(request[http::field::if_none_match])});
+       .ifNoneMatch = std::string(request[http::field::if_none_match]),
+       .key = key});
   if (!reply.stream) {
     status = reply.status;
     log();

@@ -114,6 +114,8 @@ private:
   // Of the present request.
   std::shared_ptr<ReplyStream> running;
   std::string requestId, method, path, query;
+  /// The number of the client's API key (findKey).
+  std::optional<size_t> key;
   /// The Origin, if it is allowed.
   std::string origin;
   /// The headers that a preflight asks for.

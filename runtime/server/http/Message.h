@@ -42,6 +42,8 @@ struct HttpRequest {
   std::string parameter = {};
   /// Draws the answer if the body has no seed; a random one if there is none.
   std::optional<uint64_t> seed = {};
+  /// The number of the client's API key (findKey); nothing if it needs none.
+  std::optional<size_t> key = {};
 };
 
 /// Called by any thread; must not block.
