@@ -5,6 +5,8 @@
 #include "engine/Beams.h"
 #include "engine/SteadyClock.h"
 
+#include "qwen/ABI/Blocks.h"
+
 #include <algorithm>
 #include <functional>
 #include <set>
@@ -18,9 +20,10 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
       mostPrompt(options.promptTokens
                      ? std::min(options.promptTokens, engine.maxCallTokens())
                      : engine.maxCallTokens()),
+      rowsOfCall(std::min(engine.maxCallTokens(), engine.maxCallRows())),
       paced(options.paced),
       pages(engine.state(), options.prefixCache, options.snapshotEvery),
-      pace(static_cast<size_t>(engine.state().maxSequences()), mostPrompt,
+      pace(engine.state().maxSequences() + engine.maxCallRows(), mostPrompt,
            model.experts.has_value()),
       receiver([this](std::span<const Engine::Row> rows) { receive(rows); }) {
   const auto sequences = static_cast<size_t>(engine.state().maxSequences());
@@ -28,7 +31,8 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
   order.reserve(sequences);
   firstRows.reserve(sequences);
   ahead.reserve(sequences);
-  const size_t tokens = sequences + static_cast<size_t>(engine.maxCallTokens());
+  const size_t tokens = sequences + static_cast<size_t>(engine.maxCallTokens() +
+                                                        engine.maxCallRows());
   batch.reserve(tokens);
   owners.reserve(tokens);
 }
@@ -244,15 +248,9 @@ void Batcher::append(Job &job, int64_t count) {
   }
 }
 
-void Batcher::plan() {
-  batch.clear();
-  owners.clear();
+const Job *Batcher::findOrder() {
   order.clear();
   decoding = 0;
-  promptTokens = 0;
-  // The first late prompt gets a part of each step, so that it does not wait
-  // for ever. The rest goes to short prompts, which should not wait for a long
-  // one.
   const Job *first = nullptr;
   for (const std::unique_ptr<Job> &job : running.all()) {
     for (Job *each : job->sequences()) {
@@ -271,7 +269,49 @@ void Batcher::plan() {
                       late ? pages.behind(*job) : 0, job->owner->deadline,
                       job->id);
   });
-  const int64_t most = paced ? pace.promptTokens(decoding) : mostPrompt;
+  return first;
+}
+
+void Batcher::limitDrafts() {
+  const auto late =
+      std::ranges::find_if(order, [&](const Job *job) { return isLate(*job); });
+  // Each prompt may want a row in this step, and they get some tokens.
+  const int64_t prompts = std::ssize(order) - decoding;
+  const int64_t beside = engine.maxCallTokens() - rowsOfCall;
+  const int64_t kept =
+      prompts ? std::max(prompts, pace.leastPrompt() - beside) : 0;
+  int64_t left =
+      std::max<int64_t>(0, alignTo(decoding, rowsOfCall) - decoding - kept);
+  int64_t jobs = late - order.begin();
+  for (Job *job : std::span(order.begin(), late)) {
+    const int64_t drafts =
+        std::min(std::ssize(job->tokens) - static_cast<int64_t>(job->settled),
+                 left / jobs--);
+    job->tokens.resize(job->settled + static_cast<size_t>(drafts));
+    left -= drafts;
+    decoding += drafts;
+  }
+}
+
+int64_t Batcher::promptLimit() const {
+  const int64_t full = std::max<int64_t>(0, (decoding - 1) / rowsOfCall);
+  // A few tokens in a further call would read all weights again.
+  const int64_t beside =
+      engine.maxCallTokens() - (decoding - full * rowsOfCall);
+  return std::min(paced ? pace.promptTokens(decoding) : mostPrompt,
+                  std::max(beside, pace.leastPrompt()));
+}
+
+void Batcher::plan() {
+  batch.clear();
+  owners.clear();
+  promptTokens = 0;
+  // The first late prompt gets a part of each step, so that it does not wait
+  // for ever. The rest goes to short prompts, which should not wait for a long
+  // one.
+  const Job *first = findOrder();
+  limitDrafts();
+  const int64_t most = promptLimit();
   int64_t kept = std::max<int64_t>(1, most / 4);
   int64_t spare = pages.spare();
   for (Job *job : order) {

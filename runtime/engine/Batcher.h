@@ -106,6 +106,14 @@ private:
   }
   /// Fills the batch.
   void plan();
+  /// Fills `order`, and counts the tokens that decode without drafts. Returns
+  /// the first job whose prompt runs, or null.
+  const Job *findOrder();
+  /// Shortens the drafts of the jobs, so that the step makes no more calls than
+  /// without them.
+  void limitDrafts();
+  /// Maximum number of prompt tokens of this step beside those that decode.
+  int64_t promptLimit() const;
   /// Whether a job has more to run than the token whose row gives its next one,
   /// and whether its prompt is a part of that.
   bool isLate(const Job &job) const {
@@ -131,6 +139,8 @@ private:
   Engine &engine;
   const ModelInfo &model;
   const int64_t mostPrompt;
+  /// Maximum number of tokens that want a row in a call.
+  const int64_t rowsOfCall;
   const bool paced;
   JobPages pages;
   StepPace pace;
@@ -148,9 +158,9 @@ private:
   std::vector<Engine::Row> firstRows;
   /// The jobs that may get a token without a draw.
   std::vector<Job *> ahead;
-  /// Number of jobs that draw in each step, and of tokens of the others.
-  size_t decoding = 0;
-  int64_t promptTokens = 0;
+  /// Number of tokens of this step that decode, with the drafts behind them,
+  /// and of its prompt tokens.
+  int64_t decoding = 0, promptTokens = 0;
   BatcherCounts sums;
 };
 

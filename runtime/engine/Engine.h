@@ -100,6 +100,8 @@ public:
   int32_t threads() const { return pool.size(); }
   /// Maximum number of tokens in a call.
   int64_t maxCallTokens() const { return callTokens; }
+  /// Maximum number of rows of each kind in a call.
+  int64_t maxCallRows() const { return model.forward().limits.rows; }
   SequenceState &state() { return sequenceState; }
   const SequenceState &state() const { return sequenceState; }
 

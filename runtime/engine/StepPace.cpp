@@ -18,16 +18,17 @@ static constexpr double kMostSlowdown = 1.6;
 /// takes at most twice its time, so this costs less than 1/32 of prefill.
 static constexpr int64_t kMeasureAfter = 32;
 
-StepPace::StepPace(size_t decoding, int64_t most, bool experts)
-    : mostPrompt(most), hasExperts(experts), withoutPrompt(decoding + 1) {}
+StepPace::StepPace(int64_t decoding, int64_t most, bool experts)
+    : mostPrompt(most), hasExperts(experts),
+      withoutPrompt(static_cast<size_t>(decoding) + 1) {}
 
-double StepPace::decodeSeconds(size_t decoding) const {
-  while (decoding && withoutPrompt[decoding] == 0)
+double StepPace::decodeSeconds(int64_t decoding) const {
+  while (decoding && withoutPrompt[static_cast<size_t>(decoding)] == 0)
     --decoding;
-  return withoutPrompt[decoding];
+  return withoutPrompt[static_cast<size_t>(decoding)];
 }
 
-int64_t StepPace::promptTokens(size_t decoding) const {
+int64_t StepPace::promptTokens(int64_t decoding) const {
   if (!decoding && hasExperts)
     return mostPrompt;
   double most = kPieceSeconds;
@@ -46,9 +47,9 @@ int64_t StepPace::promptTokens(size_t decoding) const {
                   std::max(leastPrompt(), static_cast<int64_t>(fitting)));
 }
 
-void StepPace::record(size_t decoding, int64_t prompt, double taken) {
+void StepPace::record(int64_t decoding, int64_t prompt, double taken) {
   if (prompt == 0) {
-    double &average = withoutPrompt[decoding];
+    double &average = withoutPrompt[static_cast<size_t>(decoding)];
     average = average == 0 ? taken : (average + taken) / 2;
     unmeasured = 0;
     return;

@@ -23,17 +23,17 @@ class StepPace {
 public:
   /// For steps with at most `decoding` tokens that decode and `mostPrompt`
   /// prompt tokens.
-  StepPace(size_t decoding, int64_t mostPrompt, bool hasExperts = false);
+  StepPace(int64_t decoding, int64_t mostPrompt, bool hasExperts = false);
 
   /// The greatest number of prompt tokens in a step with `decoding` tokens that
   /// decode. With these, the step should take less than twice as long as
   /// without; without any that decode, at most half a second, or as long as
   /// experts take for `mostPrompt`. The number is at least leastPrompt(), or 0
   /// if a step without prompt tokens must be measured.
-  int64_t promptTokens(size_t decoding) const;
+  int64_t promptTokens(int64_t decoding) const;
 
   /// Records the time of a step.
-  void record(size_t decoding, int64_t prompt, double taken);
+  void record(int64_t decoding, int64_t prompt, double taken);
 
   /// Each token more reads other experts: four beside one that decodes would
   /// take more than twice its time.
@@ -47,7 +47,7 @@ private:
 
   /// Seconds of a step with `decoding` tokens and no prompt, or 0 if neither it
   /// nor a shorter one is measured.
-  double decodeSeconds(size_t decoding) const;
+  double decodeSeconds(int64_t decoding) const;
 
   int64_t mostPrompt;
   bool hasExperts;

@@ -33,6 +33,7 @@ protected:
             int64_t context = 400, int64_t tokens = 8, bool fixed = false) {
     batcher.reset();
     manifest = hashManifest(context, tokens, fixed);
+    manifest.programs[0].limits.rows = rows;
     engine.emplace(manifest, nullptr,
                    std::vector{fixed ? fixedHashForward : hashForward}, pool,
                    options);
@@ -103,6 +104,17 @@ protected:
     EXPECT_EQ(told[id].drawn, hashAnswer(requests[id])) << "request " << id;
   }
 
+  /// Runs a step and returns the number of its calls of `forward`.
+  int64_t callsOfStep() {
+    Tracer tracer(pool.size());
+    engine->trace(&tracer);
+    batcher->step();
+    engine->trace(nullptr);
+    return std::ssize(tracer.taken());
+  }
+
+  /// Maximum number of rows of a call.
+  int64_t rows = 2;
   Manifest manifest;
   ThreadPool pool{1};
   RootTable roots;
@@ -245,6 +257,35 @@ TEST_F(BatcherTest, DraftsChangeNoAnswer) {
     for (RequestId id : ids)
       expectAnswer(id);
   }
+}
+
+// Eight requests with five drafts each, and a prompt beside them.
+TEST_F(BatcherTest, DraftsAndPromptsNeedNoFurtherCall) {
+  for (int64_t most : {3, 7, 8, 9, 16, 20, 48, 64})
+    for (int64_t prompt : {0, 300}) {
+      rows = most;
+      open({.sequences = 9}, {.paced = false}, 400, 64);
+      std::vector<RequestId> ids;
+      for (int32_t i = 0; i < 8; ++i)
+        ids.push_back(add(tokens(5 + i, i), 20));
+      while (told[ids.back()].drawn.empty())
+        batcher->step();
+      if (prompt)
+        add(tokens(prompt, 9), 1);
+      for (RequestId id : ids) {
+        const std::vector<int32_t> answer = hashAnswer(requests[id]);
+        jobs[id]->draft(
+            std::span(answer).subspan(told[id].drawn.size()).first(5));
+      }
+      const int64_t before = batcher->counts().drawnTokens;
+      const int64_t calls = (8 + most - 1) / most;
+      EXPECT_EQ(callsOfStep(), calls) << most << " " << prompt;
+      EXPECT_EQ(batcher->counts().drawnTokens - before,
+                std::clamp<int64_t>(calls * most - (prompt ? 1 : 0), 8, 48));
+      finish();
+      for (RequestId id : ids)
+        expectAnswer(id);
+    }
 }
 
 // As turns of a chat: a template writes an answer without its thoughts.

@@ -34,7 +34,7 @@ TEST(StepPace, KeepsStepsShort) {
       EXPECT_GE(static_cast<double>(pace.promptTokens(0)), most * 0.99);
 
       // The first step with others has no prompt tokens: it is measured.
-      for (size_t decoding : {8, 8, 8, 1, 3, 33}) {
+      for (int64_t decoding : {8, 8, 8, 1, 3, 33}) {
         int64_t greatest = 0;
         for (int step = 0; step < 40; ++step) {
           const int64_t prompt = pace.promptTokens(decoding);
@@ -65,7 +65,7 @@ TEST(StepPace, ExpertsRunWholePromptsAlone) {
     pace.record(0, 512, seconds(512));
   }
   // What a token of 512 costs says nothing of the next steps.
-  for (size_t decoding : {1, 8, 2}) {
+  for (int64_t decoding : {1, 8, 2}) {
     const double alone = seconds(static_cast<double>(decoding));
     for (int step = 0; step < 40; ++step) {
       const int64_t prompt = pace.promptTokens(decoding);
