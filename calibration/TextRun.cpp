@@ -236,6 +236,7 @@ void TextRun::runCalls(const Sublayer &sublayer, const Kind &kind,
   const int64_t callTokens = program.limits.tokens;
   EngineOptions options;
   options.sequences = static_cast<int32_t>(callTokens / window);
+  options.snapshotBytes = 0;
   Engine engine(kind.programs.manifest, image, kind.programs.entries, pool,
                 options);
   const auto total = static_cast<int64_t>(ids.size());

@@ -133,7 +133,7 @@ def server_options():
 
 
 def server_table():
-    lines = ["<!-- Made from `qwen-run serve --help` by `make docs`; change runtime/server/ServerOptions.def. -->", "", "# Options of qwen-run serve", "",
+    lines = ["<!-- Made from `qwen-run serve --help` by `make docs`; change runtime/server/ServerOptions.def or runtime/engine/EngineOptions.def. -->", "", "# Options of qwen-run serve", "",
              "Which options does the server take, and where can one set them? An option of the command line comes first, then its environment variable, then a line `option = value` in the file of `--config`.",
              "A flag there has the value `true`.", "", "| option | variable | value | default | |", "|---|---|---|---|---|"]
     for name, unit, default, variable, text in server_options():

@@ -61,12 +61,30 @@ void qwen::capi::needArgument(const std::string &name, const void *argument) {
     throw Error(name + " is NULL");
 }
 
-/// Throws Error if an option of qwen_load is not in [0, most].
-static void checkOption(const char *name, int32_t value, int32_t most) {
-  if (value < 0 || value > most)
+/// An option of qwen_load: 0 stands for `usual`. Where 0 has a meaning of its
+/// own, a negative number stands for it. Throws Error outside [least, most].
+template <typename T>
+static T engineOption(const char *name, int64_t value, T usual, int64_t least,
+                      int64_t most) {
+  if (value == 0)
+    return usual;
+  if (value < 0 && least == 0 && usual != T())
+    return T();
+  if (value < least || value > most)
     throw Error(std::string("qwen_load: ") + name + " is " +
                 std::to_string(value) + " when 0 (the default) to " +
                 std::to_string(most) + " is needed");
+  return static_cast<T>(value);
+}
+
+/// Every row of EngineOptions.def has its member.
+static EngineOptions engineOptionsOf(const qwen_options &from) {
+  EngineOptions to;
+#define QWEN_ENGINE_OPTION(Part, Type, Field, Name, Short, Default, Unit,      \
+                           Least, Most, Help)                                  \
+  to.Field = engineOption(#Name, from.Name, to.Field, Least, Most);
+#include "engine/EngineOptions.def"
+  return to;
 }
 
 void qwen::capi::checkSize(const std::string &what, uint32_t size) {
@@ -156,16 +174,8 @@ qwen_model *qwen_load(const char *path, const qwen_options *options) {
     qwen_options from = {};
     if (options)
       from = readStruct("qwen_load: options", *options);
-    checkOption("threads", from.threads, ThreadPool::kMaxThreads);
-    checkOption("sequences", from.sequences, INT32_MAX);
-    checkOption("check", from.check, QWEN_CHECK_OFF);
-    EngineOptions to{.sequences = std::max(1, from.sequences),
-                     .kvPages = from.kv_pages,
-                     .snapshotBytes = kSnapshotBytes,
-                     .check = static_cast<WeightCheck>(from.check)};
-    if (from.snapshot_bytes)
-      to.snapshotBytes = std::max<int64_t>(0, from.snapshot_bytes);
-    const int32_t threads = usableThreads(from.threads);
+    const EngineOptions to = engineOptionsOf(from);
+    const int32_t threads = usableThreads(to.threads);
     return new qwen_model(path, threads ? threads : defaultThreads(), to);
   });
 }

@@ -8,6 +8,7 @@
 #define QWEN_RUNTIME_ARTIFACT_WEIGHTCHECKER_H
 
 #include "artifact/Artifact.h"
+#include "engine/EngineOptions.h"
 
 #include <atomic>
 #include <cstdint>
@@ -16,15 +17,6 @@
 #include <thread>
 
 namespace qwen {
-
-/// When an engine compares the weights with their checksums.
-enum class WeightCheck {
-  /// While the model runs, on a thread of low priority.
-  Background,
-  /// Before the model runs.
-  Now,
-  Off,
-};
 
 /// `wanted`, or Off in place of Background if a file of `bytes` is larger than
 /// the free memory: the check would evict what the model needs.

@@ -22,7 +22,8 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
                      : engine.maxCallTokens()),
       rowsOfCall(std::min(engine.maxCallTokens(), engine.maxCallRows())),
       paced(options.paced),
-      pages(engine.state(), options.prefixCache, options.snapshotEvery),
+      pages(engine.state(), options.prefixCache,
+            options.snapshotEvery.value_or(engine.snapshotEvery())),
       pace(engine.state().maxSequences() + engine.maxCallRows(), mostPrompt,
            model.experts.has_value()),
       receiver([this](std::span<const Engine::Row> rows) { receive(rows); }) {

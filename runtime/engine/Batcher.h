@@ -26,8 +26,8 @@ struct BatcherOptions {
   bool paced = true;
   /// Whether requests share pages and snapshots with earlier ones.
   bool prefixCache = true;
-  /// Positions of a sequence from one snapshot of its fixed state to the next.
-  int64_t snapshotEvery = PrefixCache::kSnapshotEvery;
+  /// Replaces Engine::snapshotEvery.
+  std::optional<int64_t> snapshotEvery = {};
 };
 
 /// Sums since the start.

@@ -147,6 +147,7 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
     : model(manifest), entries(std::move(entries)), pool(pool),
       sequenceState(makeState(manifest, options)),
       callTokens(tokensPerCall(manifest, options)),
+      everySnapshot(options.snapshotEvery),
       arena(Mapping::memory(static_cast<size_t>(arenaBytes(manifest)),
                             "the arena")),
       result(Mapping::memory(resultBytes(manifest), "the result")) {

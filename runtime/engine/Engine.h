@@ -11,6 +11,7 @@
 
 #include "artifact/Artifact.h"
 #include "artifact/WeightChecker.h"
+#include "engine/EngineOptions.h"
 #include "engine/ThreadPool.h"
 #include "engine/Token.h"
 #include "engine/Tracer.h"
@@ -22,28 +23,6 @@
 #include <vector>
 
 namespace qwen {
-
-/// The default of qwen-run and of the C interface for
-/// EngineOptions::snapshotBytes.
-inline constexpr int64_t kSnapshotBytes = int64_t{1} << 30;
-
-struct EngineOptions {
-  /// Maximum number of open sequences.
-  int32_t sequences = 1;
-  /// Pages of the KV cache; 0: enough for all sequences at full context. The
-  /// memory of a control group may reduce the number.
-  int64_t kvPages = 0;
-  /// Maximum memory of snapshots of fixed state (SequenceState) in bytes. The
-  /// memory of a control group may reduce it.
-  int64_t snapshotBytes = 0;
-  /// Maximum number of tokens in a call; 0: the manifest's limit. Results do
-  /// not depend on it.
-  int64_t callTokens = 0;
-  /// Keep the artifact's weights in memory (Artifact::lock).
-  bool lock = false;
-  /// When to compare the weights with their checksums; see also usableCheck.
-  WeightCheck check = WeightCheck::Background;
-};
 
 /// A sequence of a batch that stopped before its last token.
 struct Failure {
@@ -102,6 +81,8 @@ public:
   int64_t maxCallTokens() const { return callTokens; }
   /// Maximum number of rows of each kind in a call.
   int64_t maxCallRows() const { return model.forward().limits.rows; }
+  /// Positions of a sequence from one snapshot of its fixed state to the next.
+  int64_t snapshotEvery() const { return everySnapshot; }
   SequenceState &state() { return sequenceState; }
   const SequenceState &state() const { return sequenceState; }
 
@@ -211,6 +192,7 @@ private:
   ThreadPool &pool;
   SequenceState sequenceState;
   int64_t callTokens;
+  const int64_t everySnapshot;
 
   Mapping arena;
   /// Rows of one call.

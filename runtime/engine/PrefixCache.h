@@ -42,8 +42,7 @@ public:
 
   /// `keep` takes a snapshot every `snapshotEvery` positions. `state` must
   /// outlive the cache.
-  explicit PrefixCache(SequenceState &state,
-                       int64_t snapshotEvery = kSnapshotEvery);
+  PrefixCache(SequenceState &state, int64_t snapshotEvery);
 
   /// What follows `prefix`, without the last token, whose logits are needed.
   Hit find(std::span<const int32_t> tokens, const Prefix &prefix) const;
@@ -68,8 +67,6 @@ public:
   /// Number of tokens after `length` positions to the next snapshot that is
   /// due. A call must end there.
   int64_t untilSnapshot(const Prefix &prefix, int64_t length) const;
-
-  static constexpr int64_t kSnapshotEvery = 1024;
 
 private:
   static constexpr PageId kNone = -1;

@@ -5,9 +5,8 @@
 using namespace qwen;
 
 Session::Session(Engine &engine, const SamplerOptions &options,
-                 std::vector<int32_t> endTokens, int64_t snapshotEvery)
-    : model(engine.manifest().model),
-      batcher(engine, {.paced = false, .snapshotEvery = snapshotEvery}),
+                 std::vector<int32_t> endTokens)
+    : model(engine.manifest().model), batcher(engine, {.paced = false}),
       sampling(options), ends(std::move(endTokens)) {}
 
 void Session::setSampling(const SamplerOptions &options) {

@@ -14,12 +14,10 @@ namespace qwen {
 /// Owns a sequence of an engine's KV cache. `next` allocates no memory.
 class Session {
 public:
-  /// `ends` are the tokens that SamplerOptions::minTokens holds back. An engine
-  /// with snapshots takes one every `snapshotEvery` positions. `engine` must
-  /// outlive the session, and have no other user.
+  /// `ends` are the tokens that SamplerOptions::minTokens holds back. `engine`
+  /// must outlive the session, and have no other user.
   Session(Engine &engine, const SamplerOptions &options,
-          std::vector<int32_t> ends = {},
-          int64_t snapshotEvery = PrefixCache::kSnapshotEvery);
+          std::vector<int32_t> ends = {});
 
   /// Sets the options of the tokens that follow the next setTokens. Throws
   /// Error, at the latest there, if one is out of range.

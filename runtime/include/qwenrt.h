@@ -113,6 +113,13 @@ typedef struct qwen_options {
      sequences (the manifest's "caches"), which a scheduler takes. 0: 1 GiB;
      negative: no snapshots. A snapshot takes memory from its first use on. */
   int64_t snapshot_bytes;
+  /* Positions from one snapshot of a sequence to the next. 0: 1024. */
+  int64_t snapshot_every;
+  /* Maximum number of tokens in one call of the model's code, which changes no
+     result. 0: the "tokens" of the manifest's "limits". */
+  int32_t piece;
+  /* 1: lock the weights in memory, so that they are never paged out. */
+  int32_t lock;
 } qwen_options;
 
 /* Flags of the functions that convert text to ids. */
@@ -178,11 +185,14 @@ typedef struct qwen_sampling {
   /* Penalty for tokens already seen: divides their positive logits and
      multiplies the others; 1 disables it. */
   float repetition_penalty;
-  /* Subtracted from the logit of a token for each time that the answer has it,
-     and once. */
+  /* The penalty is subtracted from the logit of a token for each time that the
+     answer has it. */
   float frequency_penalty;
+  /* The penalty is subtracted once from the logit of a token that the answer
+     has. */
   float presence_penalty;
-  /* Of an answer, before a token of qwen_is_end or of stop_tokens ends it. */
+  /* Number of tokens before which no token of qwen_is_end or of stop_tokens
+     ends the answer. */
   int64_t min_tokens;
   /* Added to the logits of tokens. logit_bias may be NULL if the count is 0. */
   const qwen_bias *logit_bias;

@@ -22,9 +22,10 @@ typedef struct qwen_scheduler_options {
   /* Maximum number of requests that wait while all sequences run others.
      0: 64. */
   int64_t queue;
-  /* Positions from one snapshot of a sequence to the next. 0: 1024. With fixed
-     state, requests share pages up to a snapshot only. The scheduler also takes
-     one at the end of each answer, and at snapshot_at of a request. */
+  /* Positions from one snapshot of a sequence to the next, in place of those of
+     qwen_options (0). With fixed state, requests share pages up to a snapshot
+     only. The scheduler also takes one at the end of each answer, and at
+     snapshot_at of a request. */
   int64_t snapshot_every;
 } qwen_scheduler_options;
 

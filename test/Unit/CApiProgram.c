@@ -1,6 +1,6 @@
 /*===- CApiProgram.c - A program of another version's header ------*- C -*-===*\
 |*
-|* Compiled with the header that stands in test/Inputs, and with one whose
+|* Compiled with the header that stands in test/Inputs, and with this one whose
 |* structs have a further member (FURTHER). CApiTest runs both.
 |*
 \*===----------------------------------------------------------------------===*/

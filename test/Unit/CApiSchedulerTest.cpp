@@ -1,6 +1,7 @@
 //===- CApiSchedulerTest.cpp - Requests by the C interface ----------------===//
 
 #include "HandmadeArtifact.h"
+#include "LoadOptions.h"
 
 #include "qwenrt.h"
 
@@ -64,7 +65,8 @@ static qwen_request requestOf(Heard &heard,
 
 // The code of the artifact only returns, so that all logits are 0.
 TEST_F(CApiSchedulerTest, AnswersRequests) {
-  const qwen_options options = {sizeof(options), 2, 3, 0, 2, 0};
+  const qwen_options options =
+      loadOptions({.threads = 2, .sequences = 3, .kv_pages = 2});
   qwen_model *model = qwen_load(path.c_str(), &options);
   ASSERT_NE(model, nullptr) << qwen_last_error();
   const qwen_scheduler_options rules = {sizeof(rules), 1, 8, 0};
@@ -125,7 +127,8 @@ TEST(CApiScheduler, TakesSnapshots) {
                         "layers": [0]})");
   const std::string path = HandmadeArtifact(manifest).write("state.qwen");
   for (const int64_t bytes : {0, 64, -1}) {
-    const qwen_options options = {sizeof(options), 1, 1, 0, 0, bytes};
+    const qwen_options options =
+        loadOptions({.threads = 1, .sequences = 1, .snapshot_bytes = bytes});
     qwen_model *model = qwen_load(path.c_str(), &options);
     ASSERT_NE(model, nullptr) << qwen_last_error();
     const qwen_scheduler_options rules = {sizeof(rules), 0, 0, 6};
@@ -155,7 +158,7 @@ TEST(CApiScheduler, TakesSnapshots) {
 }
 
 TEST_F(CApiSchedulerTest, SearchesWithBeams) {
-  const qwen_options options = {sizeof(options), 1, 3, 0, 0, 0};
+  const qwen_options options = loadOptions({.threads = 1, .sequences = 3});
   qwen_model *model = qwen_load(path.c_str(), &options);
   ASSERT_NE(model, nullptr) << qwen_last_error();
   qwen_scheduler *scheduler = qwen_scheduler_new(model, nullptr);

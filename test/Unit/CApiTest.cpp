@@ -1,6 +1,7 @@
 //===- CApiTest.cpp - The C interface -------------------------------------===//
 
 #include "HandmadeArtifact.h"
+#include "LoadOptions.h"
 
 #include "qwenrt.h"
 
@@ -27,7 +28,7 @@ protected:
 } // namespace
 
 TEST_F(CApiTest, LoadsRunsAndSamples) {
-  const qwen_options options = {sizeof(options), 2, 3, 0, 0, 0};
+  const qwen_options options = loadOptions({.threads = 2, .sequences = 3});
   qwen_model *model = qwen_load(path.c_str(), &options);
   ASSERT_NE(model, nullptr) << qwen_last_error();
   EXPECT_EQ(qwen_vocab_size(model), 40);
@@ -154,7 +155,8 @@ TEST_F(CApiTest, LoadsRunsAndSamples) {
 }
 
 TEST_F(CApiTest, ASequenceStopsAlone) {
-  const qwen_options options = {sizeof(options), 2, 3, 0, 2, 0};
+  const qwen_options options =
+      loadOptions({.threads = 2, .sequences = 3, .kv_pages = 2});
   qwen_model *model = qwen_load(path.c_str(), &options);
   ASSERT_NE(model, nullptr) << qwen_last_error();
   EXPECT_EQ(qwen_pages(model), 2);
@@ -217,27 +219,35 @@ TEST_F(CApiTest, SaysWhyAModelDoesNotLoad) {
     EXPECT_EQ(qwen_load(path.c_str(), &options), nullptr);
     return std::string(qwen_last_error());
   };
-  const uint32_t size = sizeof(qwen_options);
+  const auto sized = [](uint32_t size) {
+    qwen_options options = {};
+    options.size = size;
+    return options;
+  };
   const std::string threads = " when 0 (the default) to 1024 is needed";
-  EXPECT_EQ(error({size, 100000, 0, 0, 0, 0}),
+  EXPECT_EQ(error(loadOptions({.threads = 100000})),
             "qwen_load: threads is 100000" + threads);
-  EXPECT_EQ(error({size, -1, 0, 0, 0, 0}),
+  EXPECT_EQ(error(loadOptions({.threads = -1})),
             "qwen_load: threads is -1" + threads);
-  EXPECT_EQ(error({size, 0, -1, 0, 0, 0}),
-            "qwen_load: sequences is -1 when 0 (the default) to 2147483647 is "
+  EXPECT_EQ(error(loadOptions({.sequences = -1})),
+            "qwen_load: sequences is -1 when 0 (the default) to 65536 is "
             "needed");
-  EXPECT_EQ(error({size, 0, 0, 3, 0, 0}),
+  EXPECT_EQ(error(loadOptions({.check = 3})),
             "qwen_load: check is 3 when 0 (the default) to 2 is needed");
-  EXPECT_EQ(error({3, 0, 0, 0, 0, 0}),
+  EXPECT_EQ(error(loadOptions({.kv_pages = -1})),
+            "qwen_load: kv_pages is -1 when 0 (the default) to 2147483647 is "
+            "needed");
+  EXPECT_EQ(error(sized(3)),
             "qwen_load: options: size is 3 when that of the struct is needed");
-  EXPECT_EQ(error({8192, 0, 0, 0, 0, 0}),
+  EXPECT_EQ(error(sized(8192)),
             "qwen_load: options: size is 8192 when that of the struct is "
             "needed");
 }
 
 TEST_F(CApiTest, NoSizeMeansAllDefaults) {
-  const qwen_options options[] = {{0, -1, 5, 7, -1, -1},
-                                  {sizeof(qwen_options), 0, 0, 0, 0, 0}};
+  qwen_options wrong = loadOptions({.threads = -1, .sequences = 5, .check = 7});
+  wrong.size = 0;
+  const qwen_options options[] = {wrong, loadOptions({})};
   for (const qwen_options &each : options) {
     qwen_model *model = qwen_load(path.c_str(), &each);
     ASSERT_NE(model, nullptr) << qwen_last_error();
@@ -395,7 +405,7 @@ TEST_F(CApiTest, DamagedWeightsStopTheModel) {
   damaged.bytes.back() ^= 1;
   damaged.write("capi.qwen");
   const auto load = [&](int32_t check) {
-    const qwen_options options = {sizeof(options), 0, 0, check, 0, 0};
+    const qwen_options options = loadOptions({.check = check});
     return qwen_load(path.c_str(), &options);
   };
   EXPECT_EQ(load(QWEN_CHECK_NOW), nullptr);
@@ -414,7 +424,7 @@ TEST_F(CApiTest, DamagedWeightsStopTheModel) {
 
 // Programs are compiled with these structs.
 TEST(CApi, StructsKeepTheirSizes) {
-  EXPECT_EQ(sizeof(qwen_options), 32u);
+  EXPECT_EQ(sizeof(qwen_options), 48u);
   EXPECT_EQ(sizeof(qwen_token), 24u);
   EXPECT_EQ(sizeof(qwen_failure), 16u);
   EXPECT_EQ(sizeof(qwen_bias), 8u);
@@ -450,7 +460,7 @@ namespace {
 /// model that was loaded after fork runs.
 [[noreturn]] void runInChild(qwen_model *model, const std::string &path) {
   alarm(60); // a child that hangs fails the test
-  const qwen_options options = {sizeof(options), 2, 1, 0, 0, 0};
+  const qwen_options options = loadOptions({.threads = 2, .sequences = 1});
   const qwen_token token = {1, 0, 0, 1};
   std::vector<float> logits(40);
   if (qwen_forward(model, &token, 1, logits.data()) == -1)
@@ -469,7 +479,7 @@ namespace {
 } // namespace
 
 TEST_F(CApiTest, RunsNothingInAChildOfFork) {
-  const qwen_options options = {sizeof(options), 2, 1, 0, 0, 0};
+  const qwen_options options = loadOptions({.threads = 2, .sequences = 1});
   qwen_model *model = qwen_load(path.c_str(), &options);
   ASSERT_NE(model, nullptr) << qwen_last_error();
   const qwen_token token = {1, qwen_open_sequence(model), 0, 1};

@@ -243,8 +243,8 @@ TEST_F(FixedStateTest, ANumberThatIsNotFiniteTakesASequenceBack) {
 
 // chat needs this: a template may change earlier turns.
 TEST_F(FixedStateTest, ASessionRunsWhatItCannotKeep) {
-  open({.snapshotBytes = 3 * 128});
-  Session session(*engine, {.temperature = 0}, {}, /*snapshotEvery=*/100);
+  open({.snapshotBytes = 3 * 128, .snapshotEvery = 100});
+  Session session(*engine, {.temperature = 0});
   const auto answer = [&](Tokens prompt, int64_t snapshotAt, int64_t kept) {
     session.setTokens(prompt, snapshotAt);
     EXPECT_EQ(engine->state().isOpen(0) ? engine->state().length(0) : 0, kept);

@@ -10,7 +10,7 @@ using namespace qwen;
 // All entries have the same hash.
 TEST(PrefixCache, ComparesTokensParentsAndRoots) {
   SequenceState state({}, {.pages = 1, .sequences = 1, .context = 300});
-  PrefixCache cache(state);
+  PrefixCache cache(state, 1024);
   RootTable roots;
   const RootRef own = roots.intern({.salt = "a"});
   const auto match = [&](std::span<const int32_t> ids, const RootRef &root) {

@@ -86,7 +86,7 @@ TEST_F(ProgramStateTest, EachHasItsOwnLength) {
 
 // What a shared page has of each program decides, not who shares it.
 TEST_F(ProgramStateTest, APrefixHasWhatItsPagesHave) {
-  PrefixCache cache(*state);
+  PrefixCache cache(*state, 1024);
   const std::vector<int32_t> tokens(200, 5);
   const auto share = [&] {
     const SequenceId sequence = state->open();

@@ -50,6 +50,11 @@ Option Option::defaultText(const std::string &text) const {
   return *this;
 }
 
+Option Option::help(const std::string &text) const {
+  handle->description(text);
+  return *this;
+}
+
 Option Option::group(const std::string &heading) const {
   handle->group(heading);
   return *this;
@@ -301,16 +306,25 @@ static std::string sizeText(uint64_t bytes) {
   return std::to_string(bytes) + kUnits[unit];
 }
 
-Option Command::addSize(const std::string &names, uint64_t &to,
-                        const std::string &help) const {
+template <typename T>
+Option Command::addSize(const std::string &names, T &to,
+                        const std::string &help, std::type_identity_t<T> least,
+                        std::type_identity_t<T> most) const {
   const std::string option = names.substr(names.rfind(',') + 1);
-  const auto take = [&to, option](const std::string &text) {
-    to = parseSize(option, text, 0, UINT64_MAX);
+  const auto take = [&to, option, least, most](const std::string &text) {
+    to = static_cast<T>(parseSize(option, text, static_cast<uint64_t>(least),
+                                  static_cast<uint64_t>(most)));
   };
+  const bool isRule = to < least || to == std::numeric_limits<T>::max();
   return addText(names, take, help)
       .type("SIZE")
-      .defaultText(to == UINT64_MAX ? "" : sizeText(to));
+      .defaultText(isRule ? "" : sizeText(static_cast<uint64_t>(to)));
 }
+
+template Option Command::addSize(const std::string &, int64_t &,
+                                 const std::string &, int64_t, int64_t) const;
+template Option Command::addSize(const std::string &, uint64_t &,
+                                 const std::string &, uint64_t, uint64_t) const;
 
 //===----------------------------------------------------------------------===//
 // Commands

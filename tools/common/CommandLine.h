@@ -101,6 +101,7 @@ public:
   /// Sets values that completion offers of an option that takes others, too.
   Option suggest(const std::vector<std::string> &values) const;
   Option defaultText(const std::string &text) const;
+  Option help(const std::string &text) const;
   /// Sets the heading of help; an empty one hides the option.
   Option group(const std::string &heading) const;
   Option needs(Option other) const;
@@ -202,9 +203,13 @@ public:
         names, [&to](size_t index) { to = static_cast<Enum>(index); },
         static_cast<size_t>(to), words, help);
   }
-  /// Adds an option for bytes with or without a unit of 1024: 3, 2k, 4GiB.
-  Option addSize(const std::string &names, uint64_t &to,
-                 const std::string &help) const;
+  /// Adds an option for bytes from `least` to `most`, with or without a unit of
+  /// 1024: 3, 2k, 4GiB. T is int64_t or uint64_t.
+  template <typename T>
+  Option
+  addSize(const std::string &names, T &to, const std::string &help,
+          std::type_identity_t<T> least = 0,
+          std::type_identity_t<T> most = std::numeric_limits<T>::max()) const;
 
   /// Sets the heading in help of the options that are added from now on.
   void group(const std::string &heading) const;

@@ -134,7 +134,7 @@ static uint64_t answer(const BatchCommand &command, BatchInput &input,
   ProgressBar bar(command.input);
   uint64_t done = input.answered(), errors = 0;
   // As many wait as run, so that a sequence that ends is followed at once.
-  const auto running = static_cast<size_t>(command.server.sequences);
+  const auto running = static_cast<size_t>(command.engine.sequences);
   const size_t most = running + std::min(running, options.queue);
   server::answerLines(
       service, most, [&] { return input.next(); },
@@ -189,10 +189,9 @@ void qwen::run::addBatch(const Command &program) {
 #define QWEN_SERVER_GROUP(Heading) sub.group(Heading);
 #define QWEN_REQUEST_OPTION(Type, Field, Name, Default, Unit, Least, Most,     \
                             Help)                                              \
-  addServerOption(sub, "--" Name, command->server.Field, Unit, Least, Most,    \
-                  Help);
+  addTableOption(sub, "--" Name, command->server.Field, Unit, Least, Most,     \
+                 Help);
 #include "server/ServerOptions.def"
-  addSnapshots(sub, command->snapshots);
-  addRun(sub, *command);
+  addRun(sub, *command, {EnginePart::Sequences, EnginePart::Snapshots});
   sub.onRun([command] { batch(*command); });
 }

@@ -21,7 +21,7 @@
 namespace qwen::run {
 
 struct BenchCommand : RunFlags {
-  BenchCommand() { check = WeightCheck::Off; }
+  BenchCommand() { engine.check = WeightCheck::Off; }
 
   int64_t prompt = 128;
   int64_t count = 32;

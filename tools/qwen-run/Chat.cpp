@@ -28,7 +28,6 @@ struct ChatCommand : RunFlags {
   std::optional<bool> thinking;
   /// Read special tokens in the user's lines and in answers.
   bool allowSpecial = false;
-  SnapshotFlags snapshots;
   ColorMode color = ColorMode::Auto;
 };
 } // namespace
@@ -80,16 +79,13 @@ static void chat(const ChatCommand &command) {
   // Each throws if there is none.
   (void)model.tokenizer();
   (void)model.chatFormat();
-  EngineOptions options = command.options(model);
-  options.snapshotBytes = command.snapshots.bytes;
-  command.start(model, options);
+  command.start(model, command.options(model));
 
   TalkOptions talk = {.count = command.count,
                       .sampling = command.sampling.apply(manifest.generation),
                       .thinking = command.thinking,
                       .tools = readTools(command.tools),
                       .allowSpecial = command.allowSpecial,
-                      .snapshotEvery = command.snapshots.every,
                       .isInteractive =
                           isTerminal(STDIN_FILENO) && isTerminal(STDERR_FILENO),
                       .output = screenOf(STDOUT_FILENO, command.color),
@@ -133,7 +129,6 @@ void qwen::run::addChat(const Command &program) {
                 "Show reasoning in dim letters: on a terminal without NO_COLOR "
                 "(auto), always or never");
   addSampling(sub, command->sampling);
-  addSnapshots(sub, command->snapshots);
-  addRun(sub, *command);
+  addRun(sub, *command, {EnginePart::Snapshots});
   sub.onRun([command] { chat(*command); });
 }

@@ -54,7 +54,7 @@ static void score(const EvaluateCommand &command, Model &model,
                   std::optional<SamplesFile> &samples) {
   EngineOptions options = command.options(model);
   options.sequences = kDocumentsAtOnce;
-  options.snapshotBytes = kSnapshotBytes;
+  options.snapshotBytes = EngineOptions().snapshotBytes;
   Engine &engine = command.start(model, options);
   ProgressBar progress("documents");
   Pending pending;

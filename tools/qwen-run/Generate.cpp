@@ -26,7 +26,6 @@ struct GenerateCommand : RunFlags {
   BeamFlags beams;
   bool json = false;
   bool ignoreEos = false;
-  int64_t piece = 0;
 };
 } // namespace
 
@@ -137,7 +136,6 @@ static void generate(const GenerateCommand &command) {
 
   const GenerationConfig &generation = model.manifest().generation;
   EngineOptions options = command.options(model);
-  options.callTokens = command.piece;
   options.sequences = static_cast<int32_t>(command.beams.options.beams);
   Engine &engine = command.start(model, options);
   if (command.beams.options.isSearch())
@@ -202,7 +200,6 @@ void qwen::run::addGenerate(const Command &program) {
   sub.addFlag("--json", command->json,
               "Print the answers of a beam search with scores, as JSON")
       .needs(sub.option("--num-beams"));
-  addRun(sub, *command);
-  addPiece(sub, command->piece);
+  addRun(sub, *command, {EnginePart::Calls});
   sub.onRun([command] { generate(*command); });
 }

@@ -17,7 +17,6 @@ struct LogitsCommand : RunFlags {
   /// Ids of each sequence; all sequences run together.
   std::vector<std::string> ids;
   std::string output;
-  int64_t piece = 0;
 };
 } // namespace
 
@@ -57,7 +56,6 @@ static void logits(const LogitsCommand &command) {
   OutputFile output(command.output);
   EngineOptions options = command.options(opened);
   options.sequences = static_cast<int32_t>(sequences.size());
-  options.callTokens = command.piece;
   Engine &engine = command.start(opened, options);
   std::vector<size_t> rowOf;
   const std::vector<Token> batch = raggedBatch(engine, sequences, rowOf);
@@ -91,7 +89,6 @@ void qwen::run::addLogits(const Command &program) {
   sub.addText("-o,--output", command->output, "File to write (.npy)")
       .type(kFileType)
       .required();
-  addRun(sub, *command);
-  addPiece(sub, command->piece);
+  addRun(sub, *command, {EnginePart::Calls});
   sub.onRun([command] { logits(*command); });
 }

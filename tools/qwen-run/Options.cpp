@@ -2,6 +2,7 @@
 
 #include "Options.h"
 #include "Output.h"
+#include "TableOptions.h"
 
 #include "cache/CompiledModel.h"
 #include "chat/Screen.h"
@@ -55,51 +56,30 @@ void qwen::run::addFile(const Command &command, ModelFile &file,
   });
 }
 
-static void addCheck(const Command &command, WeightCheck &check) {
-  command.addChoice("--check", check, {"background", "now", "off"},
-                    "Compare the weights with their checksums while the model "
-                    "runs (background), before (now) or never (off)");
-}
-
-void qwen::run::addRun(const Command &command, RunFlags &flags) {
-  command.group(kMachineGroup);
-  command.addNumber(
-      "-t,--threads", flags.threads,
-      flags.anyThreads
-          ? "Threads, possibly more than cores; default is the number of "
-            "physical performance cores; does not change the result"
-          : "Threads; default is the number of physical performance "
-            "cores, maximum the number of physical cores",
-      1, ThreadPool::kMaxThreads);
-  addCheck(command, flags.check);
-  command.addFlag(
-      "--lock", flags.lock,
-      "Lock the weights in memory, so that they are never paged out");
-}
-
-void qwen::run::addPiece(const Command &command, int64_t &piece) {
-  command.addNumber("--piece", piece,
-                    "Maximum tokens in one call; does not change the result; "
-                    "default is --max-tokens of the compile",
-                    1, kMost);
-}
-
-void qwen::run::addSnapshots(const Command &command, SnapshotFlags &snapshots) {
-  command.group(kMachineGroup);
-  command.addNumber(
-      "--snapshot-every", snapshots.every,
-      "Tokens from one snapshot of a sequence's fixed state to the next "
-      "(models with linear attention)",
-      1, kMost);
-  command.addNumber("--snapshot-bytes", snapshots.bytes,
-                    "Maximum memory of snapshots in bytes; 0 takes none", 0,
-                    std::numeric_limits<int64_t>::max());
-}
-
-/// The flag of a parameter of requests.
+/// The option of a parameter of requests or of a member of qwen_options.
 static std::string dashed(std::string name) {
   std::ranges::replace(name, '_', '-');
   return "--" + name;
+}
+
+void qwen::run::addRun(const Command &command, RunFlags &flags,
+                       std::initializer_list<EnginePart> parts) {
+  const auto has = [&](EnginePart part) {
+    return part == EnginePart::Run || std::ranges::count(parts, part) > 0;
+  };
+  if (!has(EnginePart::Snapshots))
+    flags.engine.snapshotBytes = 0;
+  command.group(kMachineGroup);
+#define QWEN_ENGINE_OPTION(Part, Type, Field, Name, Short, Default, Unit,      \
+                           Least, Most, Help)                                  \
+  if (has(EnginePart::Part))                                                   \
+    addTableOption(command, (*Short ? "-" Short "," : "") + dashed(#Name),     \
+                   flags.engine.Field, Unit, Least, Most, Help);
+#include "engine/EngineOptions.def"
+  if (flags.anyThreads)
+    command.option("--threads")
+        .help("Threads, possibly more than cores; default is the number of "
+              "physical performance cores; does not change the result");
 }
 
 /// Adds an option for a field of SamplerOptions. The sampler checks the ranges
@@ -273,14 +253,14 @@ static WeightCheck limitCheck(WeightCheck check, const Artifact &artifact) {
 }
 
 std::shared_ptr<ThreadPool> RunFlags::pool() const {
-  const int32_t count = anyThreads ? threads : limitThreads(threads);
+  const int32_t count =
+      anyThreads ? engine.threads : limitThreads(engine.threads);
   return std::make_shared<ThreadPool>(count ? count : defaultThreads());
 }
 
 EngineOptions RunFlags::options(const Model &model) const {
-  EngineOptions options;
-  options.check = limitCheck(check, model.artifact());
-  options.lock = lock;
+  EngineOptions options = engine;
+  options.check = limitCheck(engine.check, model.artifact());
   return options;
 }
 

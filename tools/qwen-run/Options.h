@@ -11,13 +11,13 @@
 #include "CommandLine.h"
 #include "CompileOptions.h"
 #include "engine/BeamSearch.h"
-#include "engine/PrefixCache.h"
 #include "engine/Sampler.h"
 #include "model/Model.h"
 
 #include "qwen/Support/OutputTarget.h"
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,12 +47,6 @@ struct SamplingFlags {
 struct BeamFlags {
   BeamOptions options;
   int64_t answers = 1;
-};
-
-/// Snapshots of the fixed state of sequences, for models that have some.
-struct SnapshotFlags {
-  int64_t every = PrefixCache::kSnapshotEvery;
-  int64_t bytes = kSnapshotBytes;
 };
 
 /// Options of the compile of a MODEL.
@@ -87,12 +81,9 @@ private:
 /// The options of all commands that run a model.
 struct RunFlags {
   ModelFile file;
-  /// 0: one for each physical performance core that this process may use.
-  int32_t threads = 0;
+  EngineOptions engine;
   /// Whether there may be more threads than cores.
   bool anyThreads = false;
-  WeightCheck check = WeightCheck::Background;
-  bool lock = false;
 
   /// The threads and options with these flags, as far as this machine can
   /// follow them. Both report on standard error what it cannot follow.
@@ -109,14 +100,11 @@ struct RunFlags {
 void addFile(const Command &command, ModelFile &file,
              const char *name = "MODEL", const char *part = "The model");
 
-/// Adds the options of RunFlags but the file.
-void addRun(const Command &command, RunFlags &flags);
-
-/// Adds --piece, the maximum number of tokens in a call.
-void addPiece(const Command &command, int64_t &piece);
-
-/// Adds the options of snapshots.
-void addSnapshots(const Command &command, SnapshotFlags &snapshots);
+/// Adds the options of RunFlags but the file: those of an engine of all
+/// commands and of `parts`. Without EnginePart::Snapshots, the engine takes
+/// none.
+void addRun(const Command &command, RunFlags &flags,
+            std::initializer_list<EnginePart> parts = {});
 
 /// Adds --preset, an option for each row of SamplerOptions.def, those of lists
 /// and --seed.

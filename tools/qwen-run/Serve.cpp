@@ -151,13 +151,12 @@ void qwen::run::addServe(const Command &program) {
 #define QWEN_SERVER_GROUP(Heading) sub.group(Heading);
 #define QWEN_SERVER_OPTION(Type, Field, Name, Default, Unit, Least, Most,      \
                            Help)                                               \
-  addServerOption(sub, "--" Name, command->server.Field, Unit, Least, Most,    \
-                  Help);
+  addTableOption(sub, "--" Name, command->server.Field, Unit, Least, Most,     \
+                 Help);
 #include "server/ServerOptions.def"
   const Option certificate = sub.option("--tls-cert");
   certificate.needs(sub.option("--tls-key").needs(certificate));
-  addSnapshots(sub, command->snapshots);
-  addRun(sub, *command);
+  addRun(sub, *command, {EnginePart::Sequences, EnginePart::Snapshots});
   addVariables(sub);
   sub.onRun([command] { serve(*command); });
 }

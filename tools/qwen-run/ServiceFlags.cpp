@@ -11,16 +11,13 @@ Model ServiceFlags::openModel() const {
 }
 
 Engine &ServiceFlags::startEngine(Model &model) const {
-  EngineOptions engine = options(model);
-  engine.sequences = server.sequences;
-  engine.kvPages = server.pages;
-  if (!server.noPrefixCache)
-    engine.snapshotBytes = snapshots.bytes;
-  return start(model, engine);
+  EngineOptions chosen = options(model);
+  if (server.noPrefixCache)
+    chosen.snapshotBytes = 0;
+  return start(model, chosen);
 }
 
 SchedulerOptions ServiceFlags::schedulerOptions() const {
   return {.queue = static_cast<size_t>(server.queue),
-          .batcher = {.prefixCache = !server.noPrefixCache,
-                      .snapshotEvery = snapshots.every}};
+          .batcher = {.prefixCache = !server.noPrefixCache}};
 }

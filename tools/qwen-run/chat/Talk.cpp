@@ -36,8 +36,8 @@ Talk::Talk(Model &talkModel, LineInput &lines, const TalkOptions &options)
       report([this](const std::string &line) { note(line); }),
       conversation(info, tokenizer, model.chatFormat(), options.allowSpecial,
                    report),
-      session(model.engine(), options.sampling, ends, options.snapshotEvery),
-      view(options.output), sampling(options.sampling), count(options.count) {
+      session(model.engine(), options.sampling, ends), view(options.output),
+      sampling(options.sampling), count(options.count) {
   if (options.thinking)
     conversation.variables["enable_thinking"] = *options.thinking;
   if (options.tools.empty())

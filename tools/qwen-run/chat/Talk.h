@@ -25,7 +25,6 @@ struct TalkOptions {
   nlohmann::ordered_json tools = nlohmann::ordered_json::array();
   /// Read special tokens in messages.
   bool allowSpecial = false;
-  int64_t snapshotEvery = PrefixCache::kSnapshotEvery;
   /// Whether a person types: commands, notes and lines of figures.
   bool isInteractive = false;
   /// Standard output and standard error.
