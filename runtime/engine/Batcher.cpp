@@ -15,17 +15,27 @@
 
 using namespace qwen;
 
+/// Number of positions that a sequence can lose without a snapshot.
+static int64_t stepBackOf(const Manifest &manifest) {
+  int64_t most = manifest.model.context;
+  for (const CacheInfo &cache : manifest.caches)
+    if (cache.kind == CacheKind::Fixed)
+      most = std::min(most, cache.stepBack);
+  return most;
+}
+
 Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
     : engine(batchEngine), model(engine.manifest().model),
       mostPrompt(options.promptTokens
                      ? std::min(options.promptTokens, engine.maxCallTokens())
                      : engine.maxCallTokens()),
       rowsOfCall(std::min(engine.maxCallTokens(), engine.maxCallRows())),
-      paced(options.paced),
+      paced(options.paced), mostDrafts(stepBackOf(engine.manifest())),
       pages(engine.state(), options.prefixCache,
             options.snapshotEvery.value_or(engine.snapshotEvery())),
       pace(engine.state().maxSequences() + engine.maxCallRows(), mostPrompt,
            model.experts.has_value()),
+      drafter(options.drafter ? options.drafter(engine) : nullptr),
       receiver([this](std::span<const Engine::Row> rows) { receive(rows); }) {
   const auto sequences = static_cast<size_t>(engine.state().maxSequences());
   running.reserve(sequences);
@@ -36,6 +46,8 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
                                                         engine.maxCallRows());
   batch.reserve(tokens);
   owners.reserve(tokens);
+  drafts.reserve(static_cast<size_t>(rowsOfCall));
+  places.reserve(static_cast<size_t>(engine.maxCallTokens()));
 }
 
 // Only memory can lack.
@@ -59,7 +71,10 @@ void Batcher::add(std::unique_ptr<Job> job) {
 }
 
 void Batcher::restart(Job &job, std::span<const int32_t> prompt) {
+  endDrafts(job);
   pages.restart(job, prompt, model);
+  if (job.sequence >= 0)
+    beginDrafts(job);
 }
 
 size_t Batcher::runningCount() const {
@@ -78,6 +93,7 @@ BatcherCounts Batcher::counts() const {
 }
 
 void Batcher::end(std::unique_ptr<Job> job, EndReason reason) {
+  endDrafts(*job);
   try {
     if (job->sequence >= 0)
       pages.leave(*job);
@@ -209,6 +225,8 @@ void Batcher::startWaiting() {
     attempt(*first, [&] { addNext(*first); });
     if (started && first->request.onStart && !first->wasPreempted)
       attempt(*first, [&] { first->request.onStart(); });
+    if (started && !first->wasPreempted)
+      attempt(*first, [&] { beginDrafts(*first); });
     if (!started && !first->ended)
       attempt(*first, [&] { first->fail(pages.tooLong(*first)); });
     if (first->ended)
@@ -273,7 +291,9 @@ const Job *Batcher::findOrder() {
   return first;
 }
 
-void Batcher::limitDrafts() {
+void Batcher::draft() {
+  if (!drafter)
+    return;
   const auto late =
       std::ranges::find_if(order, [&](const Job *job) { return isLate(*job); });
   // Each prompt may want a row in this step, and they get some tokens.
@@ -283,15 +303,28 @@ void Batcher::limitDrafts() {
       prompts ? std::max(prompts, pace.leastPrompt() - beside) : 0;
   int64_t left =
       std::max<int64_t>(0, alignTo(decoding, rowsOfCall) - decoding - kept);
+  int64_t spare = pages.spare();
   int64_t jobs = late - order.begin();
   for (Job *job : std::span(order.begin(), late)) {
-    const int64_t drafts =
-        std::min(std::ssize(job->tokens) - static_cast<int64_t>(job->settled),
-                 left / jobs--);
-    job->tokens.resize(job->settled + static_cast<size_t>(drafts));
-    left -= drafts;
-    decoding += drafts;
+    const int64_t count =
+        draft(*job, std::min({left / jobs--, pages.room(*job, spare) - 1,
+                              mostDrafts, job->mostDrafts()}));
+    spare -= pages.pagesFor(*job, count + 1);
+    left -= count;
+    decoding += count;
   }
+}
+
+int64_t Batcher::draft(Job &job, int64_t most) {
+  if (!job.hasDrafter || most <= 0)
+    return 0;
+  drafts.clear();
+  attempt(job, [&] { drafter->draft(job, most, drafts); });
+  const auto end = std::ranges::find_if(
+      drafts, [&](int32_t id) { return !model.hasToken(id); });
+  const int64_t count = std::min(most, end - drafts.begin());
+  job.draft(std::span(drafts).first(static_cast<size_t>(count)));
+  return count;
 }
 
 int64_t Batcher::promptLimit() const {
@@ -311,7 +344,7 @@ void Batcher::plan() {
   // for ever. The rest goes to short prompts, which should not wait for a long
   // one.
   const Job *first = findOrder();
-  limitDrafts();
+  draft();
   const int64_t most = promptLimit();
   int64_t kept = std::max<int64_t>(1, most / 4);
   int64_t spare = pages.spare();
@@ -343,6 +376,7 @@ void Batcher::step() {
     return;
   const int64_t start = steadyNanoseconds();
   run();
+  tellAccepted();
   force();
   pace.record(decoding, promptTokens,
               static_cast<double>(steadyNanoseconds() - start) * 1e-9);
@@ -401,6 +435,43 @@ void Batcher::receive(std::span<const Engine::Row> rows) {
     attempt(job,
             [&] { sums.drawnTokens += job.receive(batch[index], values); });
   }
+  if (drafter)
+    follow();
+}
+
+void Batcher::follow() {
+  places.clear();
+  for (size_t row = 0; row < engine.lastCall().size(); ++row) {
+    const size_t index = engine.lastCall()[row];
+    const Job &job = *owners[index];
+    // A sequence that has stopped lacks its last positions.
+    if (const int64_t position = batch[index].position;
+        !job.owner->ended && position < pages.computed(job))
+      places.push_back({&job, position, row});
+  }
+  Step step(engine, places);
+  drafter->follow(step);
+}
+
+void Batcher::tellAccepted() {
+  if (drafter)
+    for (Job *job : order)
+      if (job->drafted)
+        attempt(*job, [&] {
+          drafter->accept(*job, std::exchange(job->drafted, 0), job->accepted);
+        });
+}
+
+void Batcher::beginDrafts(Job &job) {
+  if (!drafter || job.request.rows || job.beams)
+    return;
+  drafter->begin(job);
+  job.hasDrafter = true;
+}
+
+void Batcher::endDrafts(Job &job) {
+  if (std::exchange(job.hasDrafter, false))
+    drafter->end(job);
 }
 
 /// Tokens of an answer that a step appends without a draw, at most: each takes

@@ -12,7 +12,9 @@
 #include "engine/Engine.h"
 #include "engine/Job.h"
 #include "engine/JobPages.h"
+#include "engine/Step.h"
 #include "engine/StepPace.h"
+#include "engine/drafters/Drafter.h"
 
 #include <algorithm>
 #include <new>
@@ -28,6 +30,8 @@ struct BatcherOptions {
   bool prefixCache = true;
   /// Replaces Engine::snapshotEvery.
   std::optional<int64_t> snapshotEvery = {};
+  /// Makes the drafter. Empty: there are no drafts.
+  MakeDrafterFn drafter = {};
 };
 
 /// Sums since the start.
@@ -109,9 +113,11 @@ private:
   /// Fills `order`, and counts the tokens that decode without drafts. Returns
   /// the first job whose prompt runs, or null.
   const Job *findOrder();
-  /// Shortens the drafts of the jobs, so that the step makes no more calls than
-  /// without them.
-  void limitDrafts();
+  /// Asks the drafter for as many tokens as run in the calls that the step
+  /// makes without them.
+  void draft();
+  /// Asks it for at most `most` tokens of a job. Returns their number.
+  int64_t draft(Job &job, int64_t most);
   /// Maximum number of prompt tokens of this step beside those that decode.
   int64_t promptLimit() const;
   /// Whether a job has more to run than the token whose row gives its next one,
@@ -128,6 +134,13 @@ private:
   /// Gives the rows of a call to their jobs. The first row of each job is
   /// prepared on all threads.
   void receive(std::span<const Engine::Row> rows);
+  /// Lets the drafter run programs behind a call.
+  void follow();
+  /// Tells the drafter how many of its tokens are settled.
+  void tellAccepted();
+  /// Begins to draft for a job that draws tokens one after another.
+  void beginDrafts(Job &job);
+  void endDrafts(Job &job);
   /// Appends the tokens of jobs that constraints leave no choice about, after
   /// their draws, up to a bound. Constraints are asked on all threads.
   void force();
@@ -142,8 +155,11 @@ private:
   /// Maximum number of tokens that want a row in a call.
   const int64_t rowsOfCall;
   const bool paced;
+  /// Maximum number of drafts of a sequence.
+  const int64_t mostDrafts;
   JobPages pages;
   StepPace pace;
+  const std::unique_ptr<Drafter> drafter;
   /// Made in advance, because none can be made without memory.
   const Error noMemory{"out of memory", ErrorKind::NoMemory};
   JobList waiting, running, held;
@@ -154,6 +170,9 @@ private:
   /// The running jobs in the order in which they get tokens of a step.
   std::vector<Job *> order;
   const Engine::RowsFn receiver;
+  /// The drafts of a job, and the tokens of a call.
+  std::vector<int32_t> drafts;
+  std::vector<Step::Place> places;
   /// The rows that are prepared.
   std::vector<Engine::Row> firstRows;
   /// The jobs that may get a token without a draw.

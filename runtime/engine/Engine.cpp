@@ -165,7 +165,7 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   flags.resize(tokens);
   taken.resize(static_cast<size_t>(
       most(manifest, [](const ProgramInfo &of) { return of.ops.size(); })));
-  indices.resize(tokens);
+  indices.reserve(tokens);
   callRows.reserve(tokens);
   const auto count = static_cast<size_t>(options.sequences);
   nextPositions.resize(count);
@@ -240,6 +240,7 @@ void Engine::stop(const Token &token, ErrorKind kind, uint32_t op) {
 size_t Engine::fillCall(std::span<const Token> batch, size_t next) {
   context.tokens = context.rows = 0;
   hiddenTokens.clear();
+  indices.clear();
   for (; next < batch.size() && context.tokens < callTokens; ++next) {
     const Token &token = batch[next];
     if (isStopped(token))
@@ -257,15 +258,14 @@ size_t Engine::fillCall(std::span<const Token> batch, size_t next) {
       stop(token, *kind);
       continue;
     }
-    addToken(batch, next);
+    indices.push_back(next);
+    addToken(token);
   }
   return next;
 }
 
-void Engine::addToken(std::span<const Token> batch, size_t index) {
-  const Token &token = batch[index];
+void Engine::addToken(const Token &token) {
   const auto i = static_cast<size_t>(context.tokens++);
-  indices[i] = index;
   ids[i] = token.id;
   sequences[i] = token.sequence;
   positions[i] = static_cast<int32_t>(token.position);
@@ -286,14 +286,13 @@ void Engine::runEntry(size_t program) {
 }
 
 void Engine::callForward(std::span<const Token> batch) {
-  const auto count = static_cast<size_t>(context.tokens);
   try {
     runEntry(0);
   } catch (...) {
     takeBackCall();
     throw;
   }
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < indices.size(); ++i) {
     const Token &token = batch[indices[i]];
     if (flags[i] == kNoFlag || isStopped(token))
       continue;
@@ -315,8 +314,7 @@ void Engine::giveRows(std::span<const Token> batch, const RowsFn &receive) {
   const ProgramValue *output = model.forward().logits();
   float *logits = context.result, *hidden = context.hidden;
   callRows.clear();
-  for (size_t index :
-       std::span(indices).first(static_cast<size_t>(context.tokens))) {
+  for (size_t index : indices) {
     const Token &token = batch[index];
     if (!token.wanted)
       continue;
@@ -448,7 +446,7 @@ void Engine::call(std::string_view name, std::span<const Token> batch,
       if (const auto kind =
               sequenceState.extend(sequence, position + 1, number))
         fail(*kind);
-      addToken(batch, i);
+      addToken(batch[i]);
     }
     fillInputs(program, given, first);
     runEntry(number);

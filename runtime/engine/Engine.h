@@ -54,7 +54,7 @@ public:
     std::span<float> values;
   };
   /// Receives the rows of a call, in the batch's order; they are valid until it
-  /// returns.
+  /// returns. It may run other programs (call) when it needs the rows no more.
   using RowsFn = std::function<void(std::span<const Row> rows)>;
   /// The same, row by row.
   using RowFn = std::function<void(size_t index, std::span<float> row)>;
@@ -85,6 +85,8 @@ public:
   int64_t snapshotEvery() const { return everySnapshot; }
   SequenceState &state() { return sequenceState; }
   const SequenceState &state() const { return sequenceState; }
+  /// The index in the batch of each token of the last call of `forward`.
+  std::span<const size_t> lastCall() const { return indices; }
 
   /// Runs tokens of any number of open sequences, in calls within the
   /// manifest's limits, and passes the wanted rows to `receive` in the batch's
@@ -160,8 +162,8 @@ private:
   /// Fills the context with tokens from batch[next] on, as many as one call
   /// may have, and returns the index of the first token after them.
   size_t fillCall(std::span<const Token> batch, size_t next);
-  /// Appends batch[index] to the call.
-  void addToken(std::span<const Token> batch, size_t index);
+  /// Appends a token to the call.
+  void addToken(const Token &token);
   /// Runs an entry over the context.
   void runEntry(size_t program);
   /// Runs the call and stops the sequences with a flag.
@@ -202,7 +204,7 @@ private:
   std::vector<int32_t> hiddenTokens;
   std::vector<uint32_t> flags, taken;
   Tracer *tracer = nullptr;
-  /// Index in the batch of each token of a call.
+  /// Index in the batch of each token of a call of `forward`.
   std::vector<size_t> indices;
   /// The rows that a call gives.
   std::vector<Row> callRows;

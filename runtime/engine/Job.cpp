@@ -119,9 +119,9 @@ void Job::setSampling(const SamplerOptions &options, const ModelInfo &model) {
 
 void Job::draft(std::span<const int32_t> next) {
   tokens.resize(settled);
-  // They may come from the settled tokens, which stay where they are.
-  for (size_t i = 0; i < next.size() && tokens.size() < mostTokens; ++i)
-    tokens.push_back(next[i]);
+  tokens.insert(tokens.end(), next.begin(), next.end());
+  drafted = std::ssize(next);
+  accepted = 0;
 }
 
 bool Job::wants(int64_t position) const {
@@ -256,6 +256,8 @@ void Job::settle(size_t position, int32_t token,
   if (position == tokens.size() || tokens[position] != token) {
     tokens.resize(position);
     tokens.push_back(token);
+  } else {
+    ++accepted;
   }
   settled = position + 1;
   tell(logits, token, static_cast<int64_t>(position));

@@ -55,8 +55,12 @@ public:
   /// if one is out of range.
   void setSampling(const SamplerOptions &options, const ModelInfo &model);
 
-  /// Appends drafts of the next tokens, as many as the answer may have. The
-  /// next step confirms or removes them.
+  /// Maximum number of drafts of the next tokens. The row of each must give a
+  /// token of the answer.
+  int64_t mostDrafts() const {
+    return static_cast<int64_t>(mostTokens - settled) - 1;
+  }
+  /// Appends drafts of the next tokens. The step confirms or removes them.
   void draft(std::span<const int32_t> next);
 
   int64_t promptSize() const { return std::ssize(request.prompt.ids); }
@@ -122,6 +126,10 @@ public:
   std::vector<int32_t> tokens;
   /// Number of tokens at the front that are no drafts.
   size_t settled = 0;
+  /// Number of drafts in this step, and of those that are settled.
+  int64_t drafted = 0, accepted = 0;
+  /// Whether a drafter drafts for the job.
+  bool hasDrafter = false;
   /// Jobs with the smallest number come first.
   int64_t deadline = 0;
   /// Its sequence while it runs, with the computed tokens.

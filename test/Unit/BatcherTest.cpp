@@ -33,7 +33,6 @@ protected:
             int64_t context = 400, int64_t tokens = 8, bool fixed = false) {
     batcher.reset();
     manifest = hashManifest(context, tokens, fixed);
-    manifest.programs[0].limits.rows = rows;
     engine.emplace(manifest, nullptr,
                    std::vector{fixed ? fixedHashForward : hashForward}, pool,
                    options);
@@ -71,9 +70,7 @@ protected:
       entry.ending = ending;
     };
     requests[id] = request;
-    auto job = std::make_unique<Job>(std::move(request), id, manifest.model);
-    jobs[id] = job.get();
-    batcher->add(std::move(job));
+    batcher->add(std::make_unique<Job>(std::move(request), id, manifest.model));
     return id;
   }
 
@@ -82,7 +79,7 @@ protected:
     Request request;
     request.prompt.ids = std::move(prompt);
     request.sampling.seed = last;
-    // The state of these survives preemption and wrong drafts.
+    // The state of these survives preemption.
     request.sampling.mirostat = static_cast<int64_t>(last % 3);
     request.sampling.mirostatTau = 2;
     request.sampling.dryMultiplier = 0.5;
@@ -104,17 +101,6 @@ protected:
     EXPECT_EQ(told[id].drawn, hashAnswer(requests[id])) << "request " << id;
   }
 
-  /// Runs a step and returns the number of its calls of `forward`.
-  int64_t callsOfStep() {
-    Tracer tracer(pool.size());
-    engine->trace(&tracer);
-    batcher->step();
-    engine->trace(nullptr);
-    return std::ssize(tracer.taken());
-  }
-
-  /// Maximum number of rows of a call.
-  int64_t rows = 2;
   Manifest manifest;
   ThreadPool pool{1};
   RootTable roots;
@@ -122,8 +108,6 @@ protected:
   std::optional<Batcher> batcher;
   std::map<RequestId, Told> told;
   std::map<RequestId, Request> requests;
-  /// Until their ends.
-  std::map<RequestId, Job *> jobs;
   RequestId last = 0;
 };
 } // namespace
@@ -221,71 +205,6 @@ TEST_F(BatcherTest, EqualPromptsShareThePagesThatRan) {
   finish();
   EXPECT_EQ(told[salted].ending->cachedTokens, 0);
   expectAnswer(salted);
-}
-
-// Drafts are right up to any token, beside each other and where pages lack.
-TEST_F(BatcherTest, DraftsChangeNoAnswer) {
-  for (auto [fixed, pages] :
-       {std::pair<bool, int64_t>{false, 0}, {false, 7}, {true, 0}}) {
-    open({.sequences = 3, .kvPages = pages}, {}, 400, 16, fixed);
-    std::vector<RequestId> ids;
-    std::map<RequestId, std::vector<int32_t>> answers;
-    for (int32_t i = 0; i < 3; ++i) {
-      ids.push_back(add(tokens(30 + 40 * i, i), 150));
-      answers[ids.back()] = hashAnswer(requests[ids.back()]);
-    }
-    int64_t manyDrawn = 0;
-    for (size_t step = 0; !batcher->isIdle(); ++step) {
-      for (RequestId id : ids) {
-        if (told[id].ending)
-          continue;
-        const std::vector<int32_t> &answer = answers[id];
-        std::vector<int32_t> next(answer.begin() + std::ssize(told[id].drawn),
-                                  answer.end());
-        next.resize(step % 7 + 1, 5);
-        // Each second draft has a wrong token.
-        next[step % 5 % next.size()] ^= static_cast<int32_t>(step % 2);
-        jobs[id]->draft(next);
-      }
-      const int64_t before = batcher->counts().drawnTokens;
-      batcher->step();
-      manyDrawn += batcher->counts().drawnTokens - before > 3;
-    }
-    finish();
-    EXPECT_GT(manyDrawn, fixed ? 0 : 10);
-    EXPECT_EQ(batcher->counts().preemptions > 0, pages != 0);
-    for (RequestId id : ids)
-      expectAnswer(id);
-  }
-}
-
-// Eight requests with five drafts each, and a prompt beside them.
-TEST_F(BatcherTest, DraftsAndPromptsNeedNoFurtherCall) {
-  for (int64_t most : {3, 7, 8, 9, 16, 20, 48, 64})
-    for (int64_t prompt : {0, 300}) {
-      rows = most;
-      open({.sequences = 9}, {.paced = false}, 400, 64);
-      std::vector<RequestId> ids;
-      for (int32_t i = 0; i < 8; ++i)
-        ids.push_back(add(tokens(5 + i, i), 20));
-      while (told[ids.back()].drawn.empty())
-        batcher->step();
-      if (prompt)
-        add(tokens(prompt, 9), 1);
-      for (RequestId id : ids) {
-        const std::vector<int32_t> answer = hashAnswer(requests[id]);
-        jobs[id]->draft(
-            std::span(answer).subspan(told[id].drawn.size()).first(5));
-      }
-      const int64_t before = batcher->counts().drawnTokens;
-      const int64_t calls = (8 + most - 1) / most;
-      EXPECT_EQ(callsOfStep(), calls) << most << " " << prompt;
-      EXPECT_EQ(batcher->counts().drawnTokens - before,
-                std::clamp<int64_t>(calls * most - (prompt ? 1 : 0), 8, 48));
-      finish();
-      for (RequestId id : ids)
-        expectAnswer(id);
-    }
 }
 
 // As turns of a chat: a template writes an answer without its thoughts.
