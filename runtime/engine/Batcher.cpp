@@ -40,7 +40,8 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
   const auto sequences = static_cast<size_t>(engine.state().maxSequences());
   running.reserve(sequences);
   order.reserve(sequences);
-  firstRows.reserve(sequences);
+  ranges.reserve(sequences + static_cast<size_t>(engine.threads()));
+  draws.reserve(static_cast<size_t>(engine.maxCallTokens()));
   ahead.reserve(sequences);
   const size_t tokens = sequences + static_cast<size_t>(engine.maxCallTokens() +
                                                         engine.maxCallRows());
@@ -419,21 +420,57 @@ void Batcher::run() {
   }
 }
 
-void Batcher::receive(std::span<const Engine::Row> rows) {
-  firstRows.clear();
-  const Job *last = nullptr;
-  for (const Engine::Row &row : rows)
-    if (const Job *job = owners[row.index]; job != std::exchange(last, job))
-      firstRows.push_back(row);
-  const auto prepare = [&](size_t i) {
-    const auto [index, values] = firstRows[i];
-    owners[index]->prepare(batch[index], values);
+void Batcher::divide(std::span<const Engine::Row> rows) {
+  ranges.clear();
+  // There are fewer further ranges of jobs than threads.
+  const auto most =
+      static_cast<size_t>(ceilDiv(std::ssize(rows), int64_t{engine.threads()}));
+  size_t used = 0;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Job *job = owners[rows[i].index];
+    if (!job->mayPrepare(batch[rows[i].index]))
+      continue;
+    const bool isNew = ranges.empty() || ranges.back().job != job;
+    if (isNew)
+      ranges.push_back({job, i, i + 1, nullptr});
+    else if (i - ranges.back().begin < most || !job->mayDivide())
+      ++ranges.back().end;
+    else
+      ranges.push_back({job, i, i + 1, &samplers[used++]});
+  }
+}
+
+void Batcher::prepare(std::span<const Engine::Row> rows) {
+  draws.assign(rows.size(), {});
+  divide(rows);
+  const auto tokenOf = [&](size_t row) -> const Token & {
+    return batch[rows[row].index];
   };
-  engine.forEach(firstRows.size(), std::ref(prepare));
-  for (const auto &[index, values] : rows) {
+  const auto copy = [&](size_t i) {
+    const auto [job, begin, end, sampler] = ranges[i];
+    if (sampler)
+      job->copySampler(*sampler, tokenOf(begin).position);
+  };
+  const auto draw = [&](size_t i) {
+    const auto [job, begin, end, sampler] = ranges[i];
+    for (size_t row = begin; row < end; ++row)
+      if (!job->prepare(tokenOf(row), rows[row].values, sampler, draws[row]))
+        break;
+  };
+  // Who draws with a job's sampler changes it.
+  if (std::ranges::any_of(ranges, &Range::sampler))
+    engine.forEach(ranges.size(), std::ref(copy));
+  engine.forEach(ranges.size(), std::ref(draw));
+}
+
+void Batcher::receive(std::span<const Engine::Row> rows) {
+  prepare(rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto [index, values] = rows[i];
     Job &job = *owners[index];
-    attempt(job,
-            [&] { sums.drawnTokens += job.receive(batch[index], values); });
+    attempt(job, [&] {
+      sums.drawnTokens += job.receive(batch[index], values, draws[i]);
+    });
   }
   if (drafter)
     follow();
@@ -465,6 +502,11 @@ void Batcher::tellAccepted() {
 void Batcher::beginDrafts(Job &job) {
   if (!drafter || job.request.rows || job.beams)
     return;
+  while (std::ssize(samplers) + 1 < engine.threads())
+    samplers.emplace_back(SamplerOptions(), model.vocabSize,
+                          model.tokenizerVocab);
+  for (Sampler &sampler : samplers)
+    job.reserveSampler(sampler);
   drafter->begin(job);
   job.hasDrafter = true;
 }

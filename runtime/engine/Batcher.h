@@ -131,9 +131,12 @@ private:
   /// Appends the next `count` known tokens of a job.
   void append(Job &job, int64_t count);
   void run();
-  /// Gives the rows of a call to their jobs. The first row of each job is
-  /// prepared on all threads.
+  /// Gives the rows of a call to their jobs, and lets the drafter follow.
   void receive(std::span<const Engine::Row> rows);
+  /// Draws from the rows of a call on all threads.
+  void prepare(std::span<const Engine::Row> rows);
+  /// Divides the rows of a call that are drawn from into ranges.
+  void divide(std::span<const Engine::Row> rows);
   /// Lets the drafter run programs behind a call.
   void follow();
   /// Tells the drafter how many of its tokens are settled.
@@ -173,8 +176,18 @@ private:
   /// The drafts of a job, and the tokens of a call.
   std::vector<int32_t> drafts;
   std::vector<Step::Place> places;
-  /// The rows that are prepared.
-  std::vector<Engine::Row> firstRows;
+  /// Rows of a job, [begin, end) of those of a call, from which a sampler
+  /// draws. Null stands for that of the job.
+  struct Range {
+    Job *job;
+    size_t begin, end;
+    Sampler *sampler;
+  };
+  std::vector<Range> ranges;
+  /// What has been drawn from the rows of a call.
+  std::vector<Draw> draws;
+  /// Samplers that see drafts, fewer than threads.
+  std::vector<Sampler> samplers;
   /// The jobs that may get a token without a draw.
   std::vector<Job *> ahead;
   /// Number of tokens of this step that decode, with the drafts behind them,

@@ -92,9 +92,9 @@ void Job::begin(const ModelInfo &model) {
   settled = tokens.size();
   nextRow = request.rows ? firstRow(size) : 0;
   told = 0;
-  prepared.reset();
-  forced.reset();
-  preparedError = nullptr;
+  seen = settled;
+  doneAt = SIZE_MAX;
+  forced = {};
   ended.reset();
 }
 
@@ -140,19 +140,37 @@ bool Job::isCurrent(const Token &token) const {
   return !ended && position < tokens.size() && tokens[position] == token.id;
 }
 
-void Job::prepare(const Token &token, std::span<const float> row) noexcept {
+bool Job::mayPrepare(const Token &token) const {
+  return isCurrent(token) && !request.rows && !request.onDraw &&
+         token.position + 1 >= promptSize();
+}
+
+void Job::copySampler(Sampler &other, int64_t position) const {
+  other.become(sampler);
+  for (size_t i = settled; i <= static_cast<size_t>(position); ++i)
+    other.acceptDrawn(tokens[i]);
+}
+
+bool Job::prepare(const Token &token, std::span<const float> row, Sampler *with,
+                  Draw &draw) noexcept {
   const auto next = static_cast<size_t>(token.position) + 1;
-  if (!isCurrent(token) || request.rows || request.onDraw ||
-      next < request.prompt.ids.size())
-    return;
   try {
-    prepared = sample(next, row);
+    draw.token = sample(with ? *with : sampler, next, row);
+    if (next >= tokens.size() || tokens[next] != *draw.token ||
+        isStopToken(*draw.token))
+      return false;
+    if (with)
+      with->acceptDrawn(*draw.token);
+    else
+      see(next, *draw.token);
+    return seen < doneAt;
   } catch (...) {
-    preparedError = std::current_exception();
+    draw.failure = std::current_exception();
+    return false;
   }
 }
 
-bool Job::receive(const Token &token, std::span<float> row) {
+bool Job::receive(const Token &token, std::span<float> row, const Draw &ahead) {
   const auto next = static_cast<size_t>(token.position) + 1;
   if (!isCurrent(token))
     return false;
@@ -165,13 +183,14 @@ bool Job::receive(const Token &token, std::span<float> row) {
     tell(row, tokens[next], nextRow);
     return false;
   }
-  draw(next, row);
+  draw(next, row, ahead);
   return true;
 }
 
-int32_t Job::sample(size_t position, std::span<const float> logits) {
+int32_t Job::sample(Sampler &with, size_t position,
+                    std::span<const float> logits) {
   if (!owner->beams)
-    return sampler.sample(allowed(logits), position);
+    return with.sample(allowed(logits), position);
   owner->beams->findCandidates(*this, logits);
   return -1;
 }
@@ -203,22 +222,18 @@ std::span<const float> Job::allowed(std::span<const float> logits) {
   return masked;
 }
 
-int32_t Job::takeSample(size_t position, std::span<const float> logits) {
-  const std::optional<int32_t> token = std::exchange(prepared, std::nullopt);
-  if (const std::exception_ptr failure = std::exchange(preparedError, nullptr))
-    std::rethrow_exception(failure);
-  return token ? *token : sample(position, logits);
-}
-
-void Job::draw(size_t position, std::span<float> logits) {
+void Job::draw(size_t position, std::span<float> logits, const Draw &ahead) {
   report(promptSize());
-  std::optional<int32_t> given;
+  std::optional<int32_t> token;
   if (request.onDraw)
-    given = request.onDraw(logits, static_cast<int64_t>(position));
-  const int32_t token = given ? *given : takeSample(position, logits);
+    token = request.onDraw(logits, static_cast<int64_t>(position));
+  if (!token)
+    token = ahead.take();
+  if (!token)
+    token = sample(sampler, position, logits);
   if (owner->beams)
     return owner->beams->offer();
-  settle(position, token, logits);
+  settle(position, *token, logits);
 }
 
 bool Job::mayForce() const {
@@ -229,16 +244,14 @@ bool Job::mayForce() const {
 void Job::lookAhead() noexcept {
   const AddedTime time(constraintNanoseconds);
   try {
-    forced = onlyAllowed(request.constraint->allowed());
+    forced.token = onlyAllowed(request.constraint->allowed());
   } catch (...) {
-    preparedError = std::current_exception();
+    forced.failure = std::current_exception();
   }
 }
 
 bool Job::force() {
-  if (const std::exception_ptr failure = std::exchange(preparedError, nullptr))
-    std::rethrow_exception(failure);
-  const std::optional<int32_t> token = std::exchange(forced, std::nullopt);
+  const std::optional<int32_t> token = std::exchange(forced, {}).take();
   if (!token)
     return false;
   sampler.force(*token);
@@ -246,13 +259,22 @@ bool Job::force() {
   return true;
 }
 
-void Job::settle(size_t position, int32_t token,
-                 std::span<const float> logits) {
+void Job::see(size_t position, int32_t token) {
+  if (position < seen)
+    return;
   if (request.constraint) {
     const AddedTime time(constraintNanoseconds);
     request.constraint->accept(token);
+    if (request.constraint->isDone())
+      doneAt = position + 1;
   }
   sampler.acceptDrawn(token);
+  seen = position + 1;
+}
+
+void Job::settle(size_t position, int32_t token,
+                 std::span<const float> logits) {
+  see(position, token);
   if (position == tokens.size() || tokens[position] != token) {
     tokens.resize(position);
     tokens.push_back(token);
@@ -261,10 +283,9 @@ void Job::settle(size_t position, int32_t token,
   }
   settled = position + 1;
   tell(logits, token, static_cast<int64_t>(position));
-  const bool isOver = request.constraint && request.constraint->isDone();
+  const bool isOver = settled >= doneAt;
   const auto isEnd = [&] {
-    return std::ranges::count(request.stopTokens, token) &&
-           (!request.isEnd || request.isEnd(token));
+    return isStopToken(token) && (!request.isEnd || request.isEnd(token));
   };
   if (!ended && (isOver || isEnd()))
     ended = EndReason::Stop;

@@ -39,6 +39,20 @@ struct Series {
   }
 };
 
+/// A token that has been drawn ahead, or why none could be; neither: nobody has
+/// tried.
+struct Draw {
+  std::optional<int32_t> token = {};
+  std::exception_ptr failure = {};
+
+  /// The token, or nothing. Throws the failure.
+  std::optional<int32_t> take() const {
+    if (failure)
+      std::rethrow_exception(failure);
+    return token;
+  }
+};
+
 /// A request in a batcher.
 class Job {
 public:
@@ -78,13 +92,26 @@ public:
   RowKind rowKind() const {
     return request.rows ? request.rows->kind : RowKind::Logits;
   }
-  /// Draws ahead from the row of a wanted token that `receive` is given next,
-  /// and tells nobody. It changes this job only, so threads may prepare
-  /// different jobs at the same time.
-  void prepare(const Token &token, std::span<const float> row) noexcept;
-  /// Receives the row of a wanted token. Returns whether it drew a token.
-  /// Throws Error if no token can be drawn.
-  bool receive(const Token &token, std::span<float> row);
+  /// Whether `prepare` draws from the row of a wanted token.
+  bool mayPrepare(const Token &token) const;
+  /// Whether samplers that have seen drafts draw from rows behind these.
+  bool mayDivide() const {
+    return !request.constraint && request.sampling.mirostat == 0;
+  }
+  /// Makes `other` the job's sampler after the drafts up to `position`. Threads
+  /// may do so at the same time.
+  void copySampler(Sampler &other, int64_t position) const;
+  void reserveSampler(Sampler &other) const { other.reserveFor(sampler); }
+  /// Draws ahead from the row of a wanted token that `receive` gets later, and
+  /// tells nobody. Null stands for the job's own sampler. Rows of one sampler
+  /// come in their order; threads may prepare rows of different samplers at the
+  /// same time. Returns whether the next row is of use: the draw confirms the
+  /// draft whose row that is.
+  bool prepare(const Token &token, std::span<const float> row, Sampler *with,
+               Draw &draw) noexcept;
+  /// Receives the row of a wanted token, with what `prepare` has drawn from it.
+  /// Returns whether it drew a token. Throws Error if no token can be drawn.
+  bool receive(const Token &token, std::span<float> row, const Draw &draw);
   /// Whether the constraint may leave one token only in place of the next draw.
   bool mayForce() const;
   /// Asks the constraint, and tells nobody. Threads may do so for different
@@ -155,18 +182,22 @@ private:
   /// Whether the row of a token counts: it has not turned out to be a wrong
   /// draft.
   bool isCurrent(const Token &token) const;
-  /// The token that the sampler draws at `position`. A beam gets its candidates
+  /// The token that a sampler draws at `position`. A beam gets its candidates
   /// instead; the token is -1.
-  int32_t sample(size_t position, std::span<const float> logits);
+  int32_t sample(Sampler &with, size_t position, std::span<const float> logits);
   /// The logits of the tokens that the constraint allows; the others are
   /// -infinity.
   std::span<const float> allowed(std::span<const float> logits);
   /// Tells the answers of a beam search. Returns the number of their tokens.
   int64_t tellAnswers() const;
-  /// The same as sample, as `prepare` has left it or now.
-  int32_t takeSample(size_t position, std::span<const float> logits);
-  /// Draws the token at `position`, or confirms a draft.
-  void draw(size_t position, std::span<float> logits);
+  /// Takes the token at `position`, which is drawn ahead or now. It confirms a
+  /// draft or replaces it.
+  void draw(size_t position, std::span<float> logits, const Draw &ahead);
+  /// Lets sampler and constraint see a token of the answer once.
+  void see(size_t position, int32_t token);
+  bool isStopToken(int32_t token) const {
+    return std::ranges::count(request.stopTokens, token) > 0;
+  }
   /// Makes a token that of `position`, and tells it. With logprobs, `logits`
   /// are those of the token before it.
   void settle(size_t position, int32_t token, std::span<const float> logits);
@@ -175,9 +206,14 @@ private:
   /// What sequences() has without beams.
   Job *const self = this;
   Sampler sampler;
-  /// What `prepare` has drawn or `lookAhead` has found, or why it could not.
-  std::optional<int32_t> prepared, forced;
-  std::exception_ptr preparedError;
+  /// Number of tokens that the sampler and the constraint have seen: the
+  /// settled ones and, between `prepare` and `receive`, drafts that it
+  /// confirms.
+  size_t seen = 0;
+  /// Number of tokens with which the constraint is done.
+  size_t doneAt = SIZE_MAX;
+  /// The only token that may follow, which `lookAhead` has found.
+  Draw forced;
   /// Number of tokens at which the answer ends.
   size_t mostTokens = 0;
   /// Tokens of the prompt that onProgress has told.

@@ -68,8 +68,8 @@ static void requireToken(int32_t id, size_t vocab) {
 Sampler::Sampler(const SamplerOptions &samplerOptions, int64_t vocab,
                  int64_t tokenCount, uint64_t answerIndex,
                  std::span<const int32_t> ends)
-    : options(samplerOptions), answer(answerIndex),
-      tokens(static_cast<size_t>(tokenCount)),
+    : options(std::make_shared<const SamplerOptions>(samplerOptions)),
+      answer(answerIndex), tokens(static_cast<size_t>(tokenCount)),
       state{.marks = {static_cast<size_t>(vocab), tokens}} {
   checkOptions();
   for (int32_t id : ends)
@@ -93,17 +93,17 @@ void Sampler::checkOptions() const {
 #define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
                       Help)                                                    \
   {                                                                            \
-    [[maybe_unused]] const Type value = options.Field;                         \
+    [[maybe_unused]] const Type value = options->Field;                        \
     check(Valid, #Name, static_cast<double>(value), Needed);                   \
   }
 #include "qwen/ABI/SamplerOptions.def"
   check(tokens >= 1 && tokens <= state.marks.vocab(), "the vocabulary",
         static_cast<double>(tokens), "at least 1 token");
-  for (const auto &[id, bias] : options.logitBias) {
+  for (const auto &[id, bias] : options->logitBias) {
     requireToken(id, state.marks.vocab());
     check(true, "the logit bias", bias, "a finite number");
   }
-  for (const std::vector<int32_t> &word : options.badWords)
+  for (const std::vector<int32_t> &word : options->badWords)
     for (int32_t id : word)
       requireToken(id, state.marks.vocab());
 }
@@ -146,8 +146,8 @@ static std::vector<SamplerRow> rowsOf(const SamplerOptions &options) {
 }
 
 void Sampler::addSteps() {
-  const bool hasCuts = options.temperature != 0 && options.mirostat == 0;
-  for (const SamplerRow &row : rowsOf(options)) {
+  const bool hasCuts = options->temperature != 0 && options->mirostat == 0;
+  for (const SamplerRow &row : rowsOf(*options)) {
     if (row.processor) {
       if (!steps.empty())
         steps.push_back({nullptr, processors.size()});
@@ -158,16 +158,16 @@ void Sampler::addSteps() {
       steps.push_back({row.cut});
     }
   }
-  if (options.mirostat != 0)
+  if (options->mirostat != 0)
     steps = {{&cut::Mirostat}};
   // A temperature that depends on the tokens stays a step.
   const bool isFirst = !steps.empty() &&
                        steps.front().cut == &cut::Temperature &&
-                       options.temperatureRange == 0;
+                       options->temperatureRange == 0;
   if (isFirst)
     steps.erase(steps.begin());
-  if (isFirst || options.mirostat != 0)
-    divisor = options.temperature;
+  if (isFirst || options->mirostat != 0)
+    divisor = options->temperature;
   startProcessors();
 }
 
@@ -176,7 +176,7 @@ void Sampler::startProcessors() {
     drawBits |= processor->prepare ? bit : 0;
     acceptBits |= processor->accept ? bit : 0;
     if (processor->start)
-      processor->start(options, state, bit);
+      processor->start(*options, state, bit);
   }
 }
 
@@ -188,13 +188,37 @@ void Sampler::reserve(size_t count) {
   state.matches.reserve(count);
 }
 
+void Sampler::reserveFor(const Sampler &other) {
+  processors.reserve(other.processors.size());
+  steps.reserve(other.steps.size());
+  state.reserveFor(other.state);
+}
+
+void Sampler::become(const Sampler &other) {
+  const bool isSame = options == other.options;
+  options = other.options;
+  answer = other.answer;
+  processors = other.processors;
+  early = other.early;
+  steps = other.steps;
+  divisor = other.divisor;
+  drawBits = other.drawBits;
+  acceptBits = other.acceptBits;
+  mu = other.mu;
+  lastDrawn = other.lastDrawn;
+  lastSurprise = other.lastSurprise;
+  if (!isSame)
+    state.prepareFor(other.state);
+  state.follow(other.state);
+}
+
 void Sampler::acceptPrompt(int32_t id) { accept(id, false); }
 
 void Sampler::acceptDrawn(int32_t id) {
   accept(id, true);
   ++state.drawn;
-  if (options.mirostat && id == lastDrawn)
-    mu -= options.mirostatEta * (lastSurprise - options.mirostatTau);
+  if (options->mirostat && id == lastDrawn)
+    mu -= options->mirostatEta * (lastSurprise - options->mirostatTau);
   lastDrawn = -1;
 }
 
@@ -202,7 +226,7 @@ void Sampler::accept(int32_t id, bool isDrawn) {
   requireToken(id, state.marks.vocab());
   for (const auto &[processor, bit] : processors)
     if (processor->accept)
-      processor->accept(options, state, bit, id, isDrawn);
+      processor->accept(*options, state, bit, id, isDrawn);
   if (drawBits)
     state.history.push_back(id);
 }
@@ -212,7 +236,7 @@ void Sampler::reset() {
   state.history.clear();
   std::ranges::fill(state.counts, 0);
   state.marks.remove(acceptBits);
-  mu = 2 * options.mirostatTau;
+  mu = 2 * options->mirostatTau;
   lastDrawn = -1;
 }
 
@@ -221,12 +245,12 @@ void Sampler::prepare() {
     state.marks.remove(drawBits);
   for (const auto &[processor, bit] : processors)
     if (processor->prepare)
-      processor->prepare(options, state, bit);
+      processor->prepare(*options, state, bit);
 }
 
 bool Sampler::process(const Processor &with, size_t id, float &logit) const {
   return !(state.marks[id] & with.bit) ||
-         with.processor->process(options, state, id, logit);
+         with.processor->process(*options, state, id, logit);
 }
 
 bool Sampler::process(size_t id, float &logit) const {
@@ -364,7 +388,7 @@ void Sampler::addBest(const Row &row, float over, size_t most, size_t block,
 void Sampler::select(std::span<const float> logits) {
   std::vector<CandidateKey> &keys = candidates.refill();
   if (!steps.empty() && steps.front().cut == &cut::TopK)
-    collectBest({logits}, divisor, static_cast<size_t>(options.topK), keys);
+    collectBest({logits}, divisor, static_cast<size_t>(options->topK), keys);
   else
     collectAll(logits, keys);
   if (keys.empty())
@@ -404,7 +428,7 @@ void Sampler::cut(std::span<const float> logits, double coin) {
   select(logits);
   for (const Step &step : steps)
     if (step.cut)
-      step.cut->apply(options, candidates, {coin, mu, tokens});
+      step.cut->apply(*options, candidates, {coin, mu, tokens});
     else if (!candidates.change([&](size_t id, float &logit) {
                return process(processors[step.processor], id, logit);
              }))
@@ -422,13 +446,13 @@ int32_t Sampler::sample(std::span<const float> logits, uint64_t position) {
   prepare();
   findGreatest(logits);
   processGreatest({logits});
-  if (options.temperature == 0)
+  if (options->temperature == 0)
     return greedy(logits);
-  const auto [u, coin] = tokenRandoms(options.seed, answer, position);
+  const auto [u, coin] = tokenRandoms(options->seed, answer, position);
   cut(logits, coin);
   const CandidateKey drawn = candidates.find(u, std::greater());
   lastDrawn = drawn.id();
-  if (options.mirostat)
+  if (options->mirostat)
     lastSurprise = surpriseOf(drawn);
   return lastDrawn;
 }
@@ -438,7 +462,7 @@ void Sampler::force(int32_t id) {
   for (const Processor &each : processors)
     if (float logit = 0; !process(each, static_cast<size_t>(id), logit))
       throw Error(kNothingToDraw);
-  if (options.temperature == 0)
+  if (options->temperature == 0)
     return;
   lastDrawn = id;
   lastSurprise = 0;
@@ -450,10 +474,10 @@ std::vector<int32_t> Sampler::keptTokens(std::span<const float> logits,
   findGreatest(logits);
   processGreatest({logits});
   std::vector<int32_t> ids;
-  if (options.temperature == 0)
+  if (options->temperature == 0)
     ids = {greedy(logits)};
   else
-    cut(logits, tokenRandoms(options.seed, answer, position).coin);
+    cut(logits, tokenRandoms(options->seed, answer, position).coin);
   if (!ids.empty())
     return ids;
   for (size_t i = 0; i < candidates.size(); ++i)

@@ -16,6 +16,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -90,6 +91,11 @@ public:
   float penalized(int32_t id, float logprob) const;
   /// Takes over what another sampler with the same options has seen.
   void follow(const Sampler &other) { state.follow(other.state); }
+  /// Takes over options and tokens of another sampler of the same model, to
+  /// draw what that would. Allocates nothing after reserveFor.
+  void become(const Sampler &other);
+  /// Makes room for all that another sampler has room for.
+  void reserveFor(const Sampler &other);
 
 private:
   /// Logits, or with a sum the logs of probabilities.
@@ -144,7 +150,7 @@ private:
   /// The surprise of a candidate, in bits.
   double surpriseOf(CandidateKey key) const;
 
-  SamplerOptions options;
+  std::shared_ptr<const SamplerOptions> options;
   uint64_t answer;
   size_t tokens;
   SamplerState state;

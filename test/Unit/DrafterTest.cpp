@@ -123,6 +123,7 @@ protected:
     request.onToken = [&](const TokenEvent &event) {
       answer.ids.push_back(event.id);
       answer.logprobs.push_back(event.logprob);
+      onToken();
       return true;
     };
     request.onEnd = [&](const Ending &ending) {
@@ -174,6 +175,7 @@ protected:
   std::optional<Engine> engine;
   std::optional<Batcher> batcher;
   std::map<RequestId, Answer> answers;
+  std::function<void()> onToken = [] {};
 };
 } // namespace
 
@@ -237,7 +239,12 @@ TEST_F(DrafterTest, DraftsChangeNoAnswer) {
     for (const int threads : {1, 3})
       for (const int64_t pages : {0, 7}) {
         draftFrom(known, errs);
-        EXPECT_TRUE(run(pages, threads) == known);
+        run(pages, threads);
+        for (const auto &[id, answer] : known)
+          EXPECT_TRUE(answers[id] == answer)
+              << "way " << (id - 1) / 2 << " of " << id << ", " << threads
+              << " threads, " << pages << " pages, wrong drafts: " << errs
+              << ": " << answers[id].error;
         EXPECT_GT(script.accepted, script.drafted / 5);
         if (errs)
           EXPECT_LT(script.accepted, script.drafted);
@@ -245,6 +252,51 @@ TEST_F(DrafterTest, DraftsChangeNoAnswer) {
         if (!pages)
           EXPECT_LT(batcher->counts().steps * 3, steps * 2);
       }
+}
+
+namespace {
+/// Notes when it is asked.
+class Noted final : public TokenConstraint {
+public:
+  explicit Noted(std::string &events) : events(events) {}
+  std::span<const uint32_t> allowed() override {
+    events += 'a';
+    return {};
+  }
+  void accept(int32_t) override {}
+  bool isDone() const override { return false; }
+
+private:
+  std::string &events;
+};
+} // namespace
+
+// Before the first token is told, all rows of the call have been drawn from.
+TEST_F(DrafterTest, DrawsOfDraftsAreAhead) {
+  manifest.programs[0].limits.rows = 16;
+  std::string events;
+  onToken = [&] { events += 't'; };
+  const auto run = [&] {
+    open({.sequences = 1}, {.paced = false});
+    events.clear();
+    Request request = requestOf(3, 12);
+    request.constraint = std::make_shared<Noted>(events);
+    request.logprobs = 0;
+    add(std::move(request));
+    finish();
+    return answers;
+  };
+  const std::map<RequestId, Answer> known = run();
+  script.draft = [&](const Job &job, int64_t, std::vector<int32_t> &next) {
+    const std::vector<int32_t> &ids = known.at(1).ids;
+    const size_t drawn = job.settled - 3;
+    next.assign(ids.begin() + static_cast<int64_t>(drawn),
+                ids.begin() +
+                    static_cast<int64_t>(std::min(drawn + 3, ids.size())));
+    events += 'd';
+  };
+  EXPECT_TRUE(run() == known);
+  EXPECT_EQ(events, "atdaaaattttdaaaattttdaaattt");
 }
 
 TEST_F(DrafterTest, RightDraftsAreAccepted) {

@@ -155,6 +155,57 @@ TEST_F(SessionTest, StepsAllocateNothing) {
   batcher.cancelAll();
 }
 
+namespace {
+/// Counts on from the last token.
+class CountingDrafter final : public Drafter {
+public:
+  void draft(const Job &job, int64_t most,
+             std::vector<int32_t> &tokens) override {
+    for (int64_t i = 1; i <= std::min<int64_t>(most, 5); ++i)
+      tokens.push_back(
+          static_cast<int32_t>((job.tokens[job.settled - 1] + i) % 37));
+  }
+  void accept(const Job &, int64_t, int64_t accepted) override {
+    wasRight |= accepted > 0;
+  }
+
+  static bool wasRight;
+};
+bool CountingDrafter::wasRight = false;
+} // namespace
+
+// Samplers of all threads see drafts, too.
+TEST_F(SessionTest, StepsWithDraftsAllocateNothing) {
+  manifest.model.context = 4000;
+  manifest.programs[0].limits.rows = 8;
+  ThreadPool three{3};
+  Engine wide(manifest, nullptr, {countingForward}, three, {.sequences = 2});
+  BatcherOptions rules;
+  rules.drafter = [](Engine &) { return std::make_unique<CountingDrafter>(); };
+  Batcher batcher(wide, rules);
+  for (RequestId id = 1; id <= 2; ++id) {
+    Request request;
+    request.prompt.ids = {1, 2, static_cast<int32_t>(id)};
+    request.sampling = {.temperature = 0.4F, .topK = 3, .seed = id};
+    if (id == 1)
+      request.sampling.frequencyPenalty = 0.01F;
+    else
+      request.sampling.dryMultiplier = 0.01F;
+    batcher.add(std::make_unique<Job>(std::move(request), id, manifest.model));
+  }
+  for (int i = 0; i < 30; ++i)
+    batcher.step();
+  EXPECT_TRUE(CountingDrafter::wasRight);
+  const int64_t before = allocations;
+  if (before < 0)
+    GTEST_SKIP() << "a sanitizer has the allocator";
+  for (int i = 0; i < 200; ++i)
+    batcher.step();
+  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(batcher.runningCount(), 2u);
+  batcher.cancelAll();
+}
+
 TEST_F(SessionTest, TheTokenLoopAllocatesNothing) {
   for (const SamplerOptions &options :
        {SamplerOptions{.temperature = 0},

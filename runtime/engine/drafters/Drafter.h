@@ -18,6 +18,7 @@
 
 namespace qwen {
 
+class Engine;
 class Step;
 
 /// Proposes tokens. The batcher owns it and calls it on its thread. An Error,

@@ -83,6 +83,23 @@ struct SamplerState {
     drawn = other.drawn;
     history = other.history;
   }
+  /// Makes a state with other options ready to follow.
+  void prepareFor(const SamplerState &other) {
+    ends = other.ends;
+    biases = other.biases;
+    counts.assign(other.counts.size(), 0);
+    repeats.assign(other.repeats.size(), 0);
+    repeating.clear();
+  }
+  void reserveFor(const SamplerState &other) {
+    ends.reserve(other.ends.size());
+    history.reserve(other.history.capacity());
+    biases.reserve(other.biases.size());
+    counts.reserve(other.counts.size());
+    repeats.reserve(other.repeats.size());
+    repeating.reserve(other.repeating.capacity());
+    matches.reserve(other.matches.capacity());
+  }
 };
 
 } // namespace qwen
