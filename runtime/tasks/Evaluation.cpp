@@ -201,13 +201,15 @@ static std::string figure(const ordered_json &value) {
   return text;
 }
 
-std::string qwen::tasks::resultsTable(const ordered_json &results) {
+std::string Evaluation::resultsJson() const { return results().dump(); }
+
+std::string Evaluation::resultsTable() const {
+  const ordered_json all = results();
   std::vector<std::array<std::string, 6>> rows = {
       {"task", "examples", "documents", "metric", "value", "error"}};
-  for (const auto &[name, result] : results["results"].items()) {
-    const ordered_json &shots = results["n-shot"];
-    for (const auto &[metric, isHigher] :
-         results["higher_is_better"][name].items())
+  for (const auto &[name, result] : all["results"].items()) {
+    const ordered_json &shots = all["n-shot"];
+    for (const auto &[metric, isHigher] : all["higher_is_better"][name].items())
       rows.push_back({name, shots.contains(name) ? shots[name].dump() : "",
                       result["sample_len"].dump(), metric,
                       figure(result[keyOf(metric)]),

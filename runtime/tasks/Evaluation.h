@@ -56,10 +56,13 @@ public:
   /// The values of the metrics of a document that has scores.
   nlohmann::ordered_json metricsOf(const DocumentId &id) const;
 
-  /// The results in the layout of lm-eval. All documents have scores.
-  nlohmann::ordered_json results() const;
+  /// The results as JSON in the layout of lm-eval. All documents have scores.
+  std::string resultsJson() const;
+  /// The results as a table.
+  std::string resultsTable() const;
 
 private:
+  nlohmann::ordered_json results() const;
   nlohmann::ordered_json resultsOf(const EvaluatedTask &task) const;
   nlohmann::ordered_json resultsOf(const TaskGroup &group,
                                    const nlohmann::ordered_json &ofTasks) const;
@@ -93,9 +96,6 @@ private:
   /// The examples of the present task.
   std::optional<ExampleChooser> examples;
 };
-
-/// The results as a table.
-std::string resultsTable(const nlohmann::ordered_json &results);
 
 } // namespace qwen::tasks
 

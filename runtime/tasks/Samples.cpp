@@ -19,11 +19,11 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 /// The first line of a file.
-static std::string headerOf(const ordered_json &run) {
-  return ordered_json({{"run", run}}).dump();
+static std::string headerOf(const std::string &run) {
+  return R"({"run":)" + run + "}";
 }
 
-SamplesFile::SamplesFile(const std::string &filePath, const ordered_json &run,
+SamplesFile::SamplesFile(const std::string &filePath, const std::string &run,
                          Evaluation &evaluation)
     : target(filePath),
       file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
@@ -63,7 +63,7 @@ static std::vector<Likelihood> readScores(const JsonValue &line, size_t count) {
   return scores;
 }
 
-uint64_t SamplesFile::read(const ordered_json &run, Evaluation &evaluation) {
+uint64_t SamplesFile::read(const std::string &run, Evaluation &evaluation) {
   FileLines lines(path, SIZE_MAX);
   uint64_t end = 0;
   while (const std::optional<FileLine> line = lines.next()) {
@@ -82,10 +82,10 @@ uint64_t SamplesFile::read(const ordered_json &run, Evaluation &evaluation) {
     const JsonSource source = JsonSource::ofFile(where);
     const JsonValue document(value, source);
     if (line->number == 1) {
-      if (!document.at("run").is(run))
+      if (!document.at("run").is(json::parse(run)))
         throw Error(part::file(path) + " has the documents of another run, " +
                     part::found(value["run"].dump()) + " when this one is " +
-                    part::needed(run.dump()) + "; choose another file");
+                    part::needed(run) + "; choose another file");
       continue;
     }
     const std::string &name = document.at("task").string();

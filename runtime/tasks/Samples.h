@@ -20,8 +20,6 @@
 
 #include "qwen/Support/OutputTarget.h"
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <cstdint>
 #include <span>
 #include <string>
@@ -33,8 +31,8 @@ public:
   /// Opens `path` or makes it, and takes the scores that it has for documents
   /// of `evaluation`. A last line that was cut off is removed. Throws Error,
   /// which names the file and the line, for other content, or if the file is of
-  /// another `run`.
-  SamplesFile(const std::string &path, const nlohmann::ordered_json &run,
+  /// another `run`, a JSON object.
+  SamplesFile(const std::string &path, const std::string &run,
               Evaluation &evaluation);
   ~SamplesFile();
   SamplesFile(const SamplesFile &) = delete;
@@ -47,7 +45,7 @@ public:
 
 private:
   /// Takes the scores of all whole lines. Returns the offset behind them.
-  uint64_t read(const nlohmann::ordered_json &run, Evaluation &evaluation);
+  uint64_t read(const std::string &run, Evaluation &evaluation);
   void append(const std::string &line);
 
   const OutputTarget target;

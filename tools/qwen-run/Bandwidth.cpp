@@ -12,8 +12,6 @@
 
 #include "qwen/Support/Error.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstring>
 #include <fstream>
@@ -21,7 +19,6 @@
 
 using namespace qwen;
 using namespace qwen::run;
-using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 /// Bytes of the mapping at `base` in huge memory pages, from smaps.
@@ -105,14 +102,49 @@ static double smallPageSpeed(const BenchCommand &command, size_t size,
     std::vector<double> speeds(static_cast<size_t>(command.repetitions));
     for (double &speed : speeds)
       speed = readSpeed(pattern, anonymous.data(), size, threads);
-    best = std::max(best, summary(speeds)["median"].get<double>());
+    best = std::max(best, summary(speeds).median);
   }
   return best;
 }
 
-/// The figures of `result` for a terminal.
-static std::string toText(const ordered_json &result, int64_t repetitions,
-                          size_t tokens) {
+namespace {
+/// What is printed. Speeds are bytes a second.
+struct BandwidthFigures {
+  JsonText toJson() const;
+  /// For a terminal.
+  std::string toText(int64_t repetitions, size_t tokens) const;
+  double decodeShare() const { return decode.median / best; }
+  double fastestShare() const { return decode.greatest / fastestRead; }
+
+  int32_t threads;
+  uint64_t weightBytes, hugeBytes;
+  const std::vector<ReadPattern> &patterns;
+  /// By pattern.
+  std::vector<Summary> reads;
+  double best = 0, fastestRead = 0, smallPages;
+  Summary decode;
+};
+} // namespace
+
+JsonText BandwidthFigures::toJson() const {
+  std::vector<JsonText> all;
+  for (size_t i = 0; i < patterns.size(); ++i)
+    all.push_back(jsonObject({{"streams", patterns[i].streams},
+                              {"prefetch_bytes", patterns[i].distance},
+                              {"bytes_per_second", reads[i].toJson()}}));
+  return jsonObject({{"threads", threads},
+                     {"weight_bytes", weightBytes},
+                     {"weight_bytes_in_huge_pages", hugeBytes},
+                     {"patterns", jsonArray(all)},
+                     {"best_bytes_per_second", best},
+                     {"fastest_read_bytes_per_second", fastestRead},
+                     {"small_pages_bytes_per_second", smallPages},
+                     {"decode_bytes_per_second", decode.toJson()},
+                     {"decode_share", decodeShare()},
+                     {"fastest_decode_share", fastestShare()}});
+}
+
+std::string BandwidthFigures::toText(int64_t repetitions, size_t tokens) const {
   constexpr double kGB = 1e9, kMiB = 1024 * 1024;
   char line[160];
   std::string text;
@@ -120,32 +152,22 @@ static std::string toText(const ordered_json &result, int64_t repetitions,
     snprintf(line, sizeof(line), format, values...);
     text += line;
   };
-  const auto number = [&](const char *key) {
-    return result[key].get<double>();
-  };
   print("%d threads, %.1f MiB of weights, %.1f MiB of them in huge pages\n",
-        result["threads"].get<int>(), number("weight_bytes") / kMiB,
-        number("weight_bytes_in_huge_pages") / kMiB);
+        threads, static_cast<double>(weightBytes) / kMiB,
+        static_cast<double>(hugeBytes) / kMiB);
   text += "GB/s by streams:      1      2      4      8\n";
-  const ordered_json &all = result["patterns"];
-  const auto read = [&](size_t i) {
-    return all[i]["bytes_per_second"]["median"].get<double>() / kGB;
-  };
-  for (size_t i = 0; i < all.size(); i += 4)
+  const auto read = [&](size_t i) { return reads[i].median / kGB; };
+  for (size_t i = 0; i < reads.size(); i += 4)
     print("prefetch %4zu bytes %6.1f %6.1f %6.1f %6.1f\n",
-          all[i]["prefetch_bytes"].get<size_t>(), read(i), read(i + 1),
+          static_cast<size_t>(patterns[i].distance), read(i), read(i + 1),
           read(i + 2), read(i + 3));
-  const ordered_json &decode = result["decode_bytes_per_second"];
   print("best     %.1f GB/s; %.1f GB/s of anonymous pages of %zu bytes\n",
-        number("best_bytes_per_second") / kGB,
-        number("small_pages_bytes_per_second") / kGB, pageSize());
+        best / kGB, smallPages / kGB, pageSize());
   print("decode   %.1f GB/s, %.1f%% of the best; medians of %lld and %zu\n",
-        decode["median"].get<double>() / kGB, 100 * number("decode_share"),
+        decode.median / kGB, 100 * decodeShare(),
         static_cast<long long>(repetitions), tokens);
   print("fastest  %.1f GB/s read, %.1f GB/s decoded, %.1f%%\n",
-        number("fastest_read_bytes_per_second") / kGB,
-        decode["greatest"].get<double>() / kGB,
-        100 * number("fastest_decode_share"));
+        fastestRead / kGB, decode.greatest / kGB, 100 * fastestShare());
   return text;
 }
 
@@ -160,32 +182,21 @@ void qwen::run::bandwidth(const BenchCommand &command) {
   const std::vector<ReadPattern> all = readPatterns();
   const Measurements measured = measure(command, artifact, engine, all);
   finishCheck(model);
-  const uint64_t huge = hugeBytes(artifact.weights());
-  const double smallPages =
-      smallPageSpeed(command, size, engine.threads(), all);
-
-  ordered_json result = {{"threads", engine.threads()},
-                         {"weight_bytes", size},
-                         {"weight_bytes_in_huge_pages", huge},
-                         {"patterns", ordered_json::array()}};
-  double best = 0, fastestRead = 0;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const ordered_json speed = summary(measured.reads[i]);
-    best = std::max(best, speed["median"].get<double>());
-    fastestRead = std::max(fastestRead, speed["greatest"].get<double>());
-    result["patterns"].push_back({{"streams", all[i].streams},
-                                  {"prefetch_bytes", all[i].distance},
-                                  {"bytes_per_second", speed}});
+  BandwidthFigures figures = {
+      .threads = engine.threads(),
+      .weightBytes = size,
+      .hugeBytes = hugeBytes(artifact.weights()),
+      .patterns = all,
+      .reads = {},
+      .smallPages = smallPageSpeed(command, size, engine.threads(), all),
+      .decode = summary(measured.decode)};
+  for (const std::vector<double> &speeds : measured.reads) {
+    const Summary speed = figures.reads.emplace_back(summary(speeds));
+    figures.best = std::max(figures.best, speed.median);
+    figures.fastestRead = std::max(figures.fastestRead, speed.greatest);
   }
-  const ordered_json speed = summary(measured.decode);
-  const double median = speed["median"], fastest = speed["greatest"];
-  result["best_bytes_per_second"] = best;
-  result["fastest_read_bytes_per_second"] = fastestRead;
-  result["small_pages_bytes_per_second"] = smallPages;
-  result["decode_bytes_per_second"] = speed;
-  result["decode_share"] = median / best;
-  result["fastest_decode_share"] = fastest / fastestRead;
-  writeOut(command.json
-               ? result.dump(2) + "\n"
-               : toText(result, command.repetitions, measured.decode.size()));
+  if (command.json)
+    writeJson(figures.toJson(), 2);
+  else
+    writeOut(figures.toText(command.repetitions, measured.decode.size()));
 }

@@ -8,25 +8,25 @@
 
 #include "qwen/Support/Error.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <functional>
 #include <optional>
 
 using namespace qwen;
 using namespace qwen::run;
-using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-ordered_json qwen::run::summary(std::vector<double> values) {
+Summary qwen::run::summary(std::vector<double> values) {
   std::ranges::sort(values);
   const size_t half = values.size() / 2;
   const double median =
       values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
-  return {{"median", median},
-          {"least", values.front()},
-          {"greatest", values.back()}};
+  return {median, values.front(), values.back()};
+}
+
+JsonText Summary::toJson() const {
+  return jsonObject(
+      {{"median", median}, {"least", least}, {"greatest", greatest}});
 }
 
 int32_t qwen::run::benchToken(const Manifest &manifest, int64_t i,
@@ -81,7 +81,7 @@ struct Profiles {
   Profiles(const BenchCommand &command, const Artifact &artifact,
            Engine &engine, OutputFile *picture);
 
-  ordered_json toJson() const;
+  JsonText toJson() const;
   /// Tables of both, for a terminal.
   std::string toText(const BenchCommand &command) const;
 
@@ -123,14 +123,14 @@ Profiles::Profiles(const BenchCommand &command, const Artifact &artifact,
   picture->commit();
 }
 
-ordered_json Profiles::toJson() const {
-  return {{"limits",
-           {{"read_gb_per_second", peaks.readGB},
-            {"f32_gmac_per_second", peaks.floatGMac},
-            {"int8_gmac_per_second", peaks.integerGMac},
-            {"int8_instruction", peaks.integerInstruction}}},
-          {"prefill", prefill.toJson()},
-          {"decode", decode.toJson()}};
+JsonText Profiles::toJson() const {
+  return jsonObject(
+      {{"limits", jsonObject({{"read_gb_per_second", peaks.readGB},
+                              {"f32_gmac_per_second", peaks.floatGMac},
+                              {"int8_gmac_per_second", peaks.integerGMac},
+                              {"int8_instruction", peaks.integerInstruction}})},
+       {"prefill", prefill.toJson()},
+       {"decode", decode.toJson()}});
 }
 
 std::string Profiles::toText(const BenchCommand &command) const {
@@ -148,6 +148,21 @@ namespace {
 /// Tokens a second, one number for each repetition.
 struct Speeds {
   std::vector<double> prefill, decode;
+};
+
+/// What a benchmark prints besides its profiles.
+struct BenchFigures {
+  JsonText toJson() const;
+  /// For a terminal.
+  std::string toText() const;
+
+  const BenchCommand &command;
+  std::string model, target, weights;
+  int32_t threads;
+  /// Tokens a second.
+  Summary prefill, decode;
+  double loadSeconds;
+  uint64_t peakBytes, virtualBytes, fileBytes;
 };
 } // namespace
 
@@ -167,35 +182,43 @@ static Speeds measureSpeeds(const BenchCommand &command, Engine &engine) {
   return speeds;
 }
 
-/// The figures of `result` for a terminal.
-static std::string toText(const ordered_json &result) {
-  const auto speed = [&](const char *key, const char *which) {
-    return result[key][which].get<double>();
+JsonText BenchFigures::toJson() const {
+  return jsonObject({{"model", model},
+                     {"target", target},
+                     {"weights", weights},
+                     {"threads", threads},
+                     {"repetitions", command.repetitions},
+                     {"sequences", command.batch},
+                     {"prompt_tokens", command.prompt},
+                     {"decode_tokens", command.count},
+                     {"prefill_tokens_per_second", prefill.toJson()},
+                     {"decode_tokens_per_second", decode.toJson()},
+                     {"load_seconds", loadSeconds},
+                     {"peak_rss_bytes", peakBytes},
+                     {"vm_bytes", virtualBytes},
+                     {"file_bytes", fileBytes}});
+}
+
+std::string BenchFigures::toText() const {
+  const auto mib = [](uint64_t bytes) {
+    return static_cast<double>(bytes) / (1024 * 1024);
   };
-  const auto mib = [&](const char *key) {
-    return result[key].get<double>() / (1024 * 1024);
-  };
-  const auto whole = [&](const char *key) {
-    return result[key].get<long long>();
+  const auto whole = [](int64_t value) {
+    return static_cast<long long>(value);
   };
   char text[640];
   snprintf(text, sizeof(text),
-           "%s, %s, %lld threads, median of %lld (least to greatest)\n"
+           "%s, %s, %d threads, median of %lld (least to greatest)\n"
            "prefill  %.1f tokens/s (%.1f to %.1f), %lld tokens\n"
            "decode   %.1f tokens/s (%.1f to %.1f), %lld tokens\n"
            "load     %.2f ms\n"
            "memory   %.1f MiB resident at most, %.1f MiB virtual, "
            "file %.1f MiB\n",
-           result["target"].get<std::string>().c_str(),
-           result["weights"].get<std::string>().c_str(), whole("threads"),
-           whole("repetitions"), speed("prefill_tokens_per_second", "median"),
-           speed("prefill_tokens_per_second", "least"),
-           speed("prefill_tokens_per_second", "greatest"),
-           whole("prompt_tokens"), speed("decode_tokens_per_second", "median"),
-           speed("decode_tokens_per_second", "least"),
-           speed("decode_tokens_per_second", "greatest"),
-           whole("decode_tokens"), result["load_seconds"].get<double>() * 1e3,
-           mib("peak_rss_bytes"), mib("vm_bytes"), mib("file_bytes"));
+           target.c_str(), weights.c_str(), threads, whole(command.repetitions),
+           prefill.median, prefill.least, prefill.greatest,
+           whole(command.prompt), decode.median, decode.least, decode.greatest,
+           whole(command.count), loadSeconds * 1e3, mib(peakBytes),
+           mib(virtualBytes), mib(fileBytes));
   return text;
 }
 
@@ -231,27 +254,27 @@ static void bench(const BenchCommand &command) {
   finishCheck(opened);
 
   const TargetInfo &target = artifact.selectTarget(hostArch(), hostFeatures());
-  ordered_json result = {{"model", model.name},
-                         {"target", target.name},
-                         {"weights", artifact.manifest().weightFormats()},
-                         {"threads", engine.threads()},
-                         {"repetitions", command.repetitions},
-                         {"sequences", command.batch},
-                         {"prompt_tokens", command.prompt},
-                         {"decode_tokens", command.count},
-                         {"prefill_tokens_per_second", summary(speeds.prefill)},
-                         {"decode_tokens_per_second", summary(speeds.decode)},
-                         {"load_seconds", loadSeconds},
-                         {"peak_rss_bytes", processBytes("VmHWM")},
-                         {"vm_bytes", processBytes("VmSize")},
-                         {"file_bytes", artifact.fileSize()}};
-  if (profiles)
-    result["profile"] = profiles->toJson();
+  const BenchFigures figures = {.command = command,
+                                .model = model.name,
+                                .target = target.name,
+                                .weights = artifact.manifest().weightFormats(),
+                                .threads = engine.threads(),
+                                .prefill = summary(speeds.prefill),
+                                .decode = summary(speeds.decode),
+                                .loadSeconds = loadSeconds,
+                                .peakBytes = processBytes("VmHWM"),
+                                .virtualBytes = processBytes("VmSize"),
+                                .fileBytes = artifact.fileSize()};
   if (command.json) {
-    writeOut(result.dump(2) + "\n");
+    const JsonText result = figures.toJson();
+    writeJson(
+        profiles
+            ? joinObjects(result, jsonObject({{"profile", profiles->toJson()}}))
+            : result,
+        2);
     return;
   }
-  writeOut(toText(result));
+  writeOut(figures.toText());
   if (profiles)
     writeOut(profiles->toText(command));
 }

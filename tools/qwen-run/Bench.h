@@ -8,9 +8,8 @@
 #ifndef QWEN_RUN_BENCH_H
 #define QWEN_RUN_BENCH_H
 
+#include "JsonOutput.h"
 #include "Options.h"
-
-#include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
 #include <functional>
@@ -42,8 +41,14 @@ struct BenchCommand : RunFlags {
 /// their tokens choose experts of their own.
 int32_t benchToken(const Manifest &manifest, int64_t i, int64_t sequence = 0);
 
-/// {"median", "least", "greatest"} of `values`, which are not empty.
-nlohmann::ordered_json summary(std::vector<double> values);
+/// What is printed of several measurements.
+struct Summary {
+  double median, least, greatest;
+
+  JsonText toJson() const;
+};
+/// `values` are not empty.
+Summary summary(std::vector<double> values);
 /// Compares decoding through a scheduler with decoding without it.
 void benchClients(const BenchCommand &command);
 /// Throws Error if a run does not fit in the context.

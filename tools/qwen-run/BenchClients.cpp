@@ -11,13 +11,10 @@
 
 #include "qwen/Support/Error.h"
 
-#include <nlohmann/json.hpp>
-
 #include <latch>
 
 using namespace qwen;
 using namespace qwen::run;
-using nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 namespace {
@@ -86,9 +83,40 @@ static ClientSpeeds runClients(const BenchCommand &command, Engine &engine,
           seconds(steady.begin - steady.start)};
 }
 
+namespace {
+/// The figures of a number of clients.
+struct ClientFigures {
+  JsonText toJson() const;
+  /// A line for a terminal.
+  std::string toText() const;
+
+  int64_t clients;
+  int32_t threads;
+  Summary decode, batchDecode, firstToken;
+};
+} // namespace
+
+JsonText ClientFigures::toJson() const {
+  return jsonObject({{"clients", clients},
+                     {"threads", threads},
+                     {"decode_tokens_per_second", decode.toJson()},
+                     {"batch_decode_tokens_per_second", batchDecode.toJson()},
+                     {"first_token_seconds", firstToken.toJson()}});
+}
+
+std::string ClientFigures::toText() const {
+  char line[200];
+  snprintf(line, sizeof(line),
+           "%lld clients: decode %.1f tokens/s, %.1f without the scheduler "
+           "(%.2f); last first token after %.3f s\n",
+           static_cast<long long>(clients), decode.median, batchDecode.median,
+           decode.median / batchDecode.median, firstToken.median);
+  return line;
+}
+
 /// Measures a number of clients, and as many sequences without a scheduler.
-static ordered_json measureClients(const BenchCommand &command, Model &model,
-                                   int64_t clients) {
+static ClientFigures measureClients(const BenchCommand &command, Model &model,
+                                    int64_t clients) {
   BenchCommand batch = command;
   batch.batch = clients;
   EngineOptions options = command.options(model);
@@ -107,41 +135,26 @@ static ordered_json measureClients(const BenchCommand &command, Model &model,
     firstToken.push_back(speeds.firstToken);
   }
   finishCheck(model);
-  return {{"clients", clients},
-          {"threads", engine.threads()},
-          {"decode_tokens_per_second", summary(decode)},
-          {"batch_decode_tokens_per_second", summary(batchDecode)},
-          {"first_token_seconds", summary(firstToken)}};
+  return {clients, engine.threads(), summary(decode), summary(batchDecode),
+          summary(firstToken)};
 }
 
 void qwen::run::benchClients(const BenchCommand &command) {
   Model model(command.file.path());
   checkBenchLength(command, model.info());
-  ordered_json result = {{"model", model.info().name},
-                         {"repetitions", command.repetitions},
-                         {"prompt_tokens", command.prompt},
-                         {"decode_tokens", command.count},
-                         {"runs", ordered_json::array()}};
-  for (int64_t clients : command.clients)
-    result["runs"].push_back(measureClients(command, model, clients));
-  if (command.json) {
-    writeOut(result.dump(2) + "\n");
-    return;
+  std::vector<JsonText> runs;
+  std::string text;
+  for (int64_t clients : command.clients) {
+    const ClientFigures figures = measureClients(command, model, clients);
+    runs.push_back(figures.toJson());
+    text += figures.toText();
   }
-  for (const ordered_json &run : result["runs"]) {
-    const auto median = [&](const char *key) {
-      return run[key]["median"].get<double>();
-    };
-    char line[200];
-    snprintf(line, sizeof(line),
-             "%lld clients: decode %.1f tokens/s, %.1f without the scheduler "
-             "(%.2f); last first token after %.3f s\n",
-             static_cast<long long>(run["clients"].get<int64_t>()),
-             median("decode_tokens_per_second"),
-             median("batch_decode_tokens_per_second"),
-             median("decode_tokens_per_second") /
-                 median("batch_decode_tokens_per_second"),
-             median("first_token_seconds"));
-    writeOut(line);
-  }
+  if (!command.json)
+    return writeOut(text);
+  writeJson(jsonObject({{"model", model.info().name},
+                        {"repetitions", command.repetitions},
+                        {"prompt_tokens", command.prompt},
+                        {"decode_tokens", command.count},
+                        {"runs", jsonArray(runs)}}),
+            2);
 }

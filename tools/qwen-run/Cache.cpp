@@ -1,6 +1,7 @@
 //===- Cache.cpp - The cache of compiled models ---------------------------===//
 
 #include "Commands.h"
+#include "JsonOutput.h"
 #include "Options.h"
 #include "Output.h"
 #include "cache/CacheFolder.h"
@@ -8,8 +9,6 @@
 
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <ctime>
@@ -46,20 +45,20 @@ static std::string timeText(time_t time) {
 
 static void list(bool json) {
   const std::optional<CacheFolder> folder = openCache();
-  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  std::vector<JsonText> files;
   for (const CacheEntry &entry :
        folder ? folder->entries() : std::vector<CacheEntry>()) {
     const CacheRecord record =
         folder->record(entry.stem).value_or(CacheRecord());
     if (json) {
-      files.push_back({{"name", entry.stem},
-                       {"path", folder->fileOf(entry.stem).string()},
-                       {"bytes", entry.bytes},
-                       {"last_use", entry.lastUse.tv_sec},
-                       {"model", record.model},
-                       {"options", record.options},
-                       {"summary", record.summary},
-                       {"memory_bytes", record.memory}});
+      files.push_back(jsonObject({{"name", entry.stem},
+                                  {"path", folder->fileOf(entry.stem).string()},
+                                  {"bytes", entry.bytes},
+                                  {"last_use", entry.lastUse.tv_sec},
+                                  {"model", record.model},
+                                  {"options", record.options},
+                                  {"summary", record.summary},
+                                  {"memory_bytes", record.memory}}));
       continue;
     }
     writeOut(printable(timeText(entry.lastUse.tv_sec) + "  " +
@@ -69,9 +68,7 @@ static void list(bool json) {
              "\n");
   }
   if (json)
-    writeOut(files.dump(1, ' ', false,
-                        nlohmann::ordered_json::error_handler_t::replace) +
-             "\n");
+    writeJson(jsonArray(files), 1);
 }
 
 static void remove(const std::vector<std::string> &names) {

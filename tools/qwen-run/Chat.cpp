@@ -6,10 +6,9 @@
 #include "chat/Interrupt.h"
 #include "chat/LineEditor.h"
 #include "chat/Talk.h"
-#include "model/ToolFormat.h"
+#include "chat/ToolsFile.h"
 
-#include "qwen/Support/InputError.h"
-#include "qwen/Support/Json.h"
+#include "qwen/Support/Error.h"
 
 #include <unistd.h>
 
@@ -52,23 +51,6 @@ openInput(bool isInteractive, const Screen &screen, uint64_t mostBytes) {
   if (isInteractive && screen.hasCursor && LineEditor::isPossible())
     return std::make_unique<LineEditor>(openHistory());
   return std::make_unique<PlainInput>(mostBytes, isInteractive);
-}
-
-/// The array of tools of a file; an empty one without a file.
-static nlohmann::ordered_json readTools(const std::string &file) {
-  constexpr uint64_t kMostBytes = 1 << 20;
-  if (file.empty())
-    return nlohmann::ordered_json::array();
-  const std::string text =
-      readFile(file, kMostBytes, "a file of tools is short");
-  try {
-    checkJson(text, part::file(file), {});
-    auto tools = nlohmann::ordered_json::parse(text);
-    (void)toolsOf(tools, file);
-    return tools;
-  } catch (const Error &error) {
-    throw InputError(error.what());
-  }
 }
 
 static void chat(const ChatCommand &command) {

@@ -1,14 +1,13 @@
 //===- Compare.cpp - How far one model is from another --------------------===//
 
 #include "Commands.h"
+#include "JsonOutput.h"
 #include "Options.h"
 #include "Output.h"
 #include "ProgressBar.h"
 #include "engine/Logprobs.h"
 
 #include "qwen/Support/Error.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
@@ -17,7 +16,6 @@
 
 using namespace qwen;
 using namespace qwen::run;
-using nlohmann::ordered_json;
 
 namespace {
 /// `file` is the reference.
@@ -159,23 +157,22 @@ static void print(const Scores &scores, int64_t windows,
       static_cast<double>(scores.sameTop) / static_cast<double>(sorted.size());
   constexpr std::array kShares = {0.5, 0.9, 0.95, 0.99, 0.999, 1.0};
   if (command.json) {
-    ordered_json quantiles;
+    std::vector<JsonText> quantiles;
     for (double share : kShares)
-      quantiles.push_back({{"share", share}, {"kl", quantile(sorted, share)}});
-    const auto pair = [](const Mean &mean) -> ordered_json {
-      return {{"mean", mean.value}, {"standard_error", mean.error}};
+      quantiles.push_back(
+          jsonObject({{"share", share}, {"kl", quantile(sorted, share)}}));
+    const auto pair = [](const Mean &mean) {
+      return jsonObject({{"mean", mean.value}, {"standard_error", mean.error}});
     };
-    writeOut(ordered_json{{"tokens_scored", sorted.size()},
-                          {"windows", windows},
-                          {"window", command.window},
-                          {"skip", command.skippedRows()},
-                          {"kl", pair(divergence)},
-                          {"kl_quantiles", quantiles},
-                          {"same_top", same},
-                          {"reference_perplexity", pair(reference)},
-                          {"perplexity", pair(model)}}
-                 .dump() +
-             "\n");
+    writeObject({{"tokens_scored", sorted.size()},
+                 {"windows", windows},
+                 {"window", command.window},
+                 {"skip", command.skippedRows()},
+                 {"kl", pair(divergence)},
+                 {"kl_quantiles", jsonArray(quantiles)},
+                 {"same_top", same},
+                 {"reference_perplexity", pair(reference)},
+                 {"perplexity", pair(model)}});
     return;
   }
   char line[128];

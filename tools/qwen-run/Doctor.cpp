@@ -4,6 +4,7 @@
 
 #include "CommandLine.h"
 #include "Commands.h"
+#include "JsonOutput.h"
 #include "MemorySpeed.h"
 #include "Output.h"
 #include "engine/CpuCount.h"
@@ -11,8 +12,6 @@
 #include "qwen/ABI/Isas.h"
 #include "qwen/Support/ControlGroups.h"
 #include "qwen/Support/Text.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +25,6 @@
 
 using namespace qwen;
 using namespace qwen::run;
-using nlohmann::ordered_json;
 
 Machine qwen::run::thisMachine() {
   rlimit lockable = {};
@@ -358,13 +356,13 @@ std::vector<Finding> qwen::run::examine(const Machine &machine) {
 
 static void doctor(bool json) {
   const std::vector<Finding> findings = examine(thisMachine());
-  ordered_json all = ordered_json::array();
+  std::vector<JsonText> all;
   std::string text;
   for (const auto &[check, found, advice] : findings) {
-    all.push_back(
-        {{"check", check},
-         {"found", found},
-         {"advice", advice.empty() ? ordered_json() : ordered_json(advice)}});
+    JsonMember advised = {"advice", JsonText{"null"}};
+    if (!advice.empty())
+      advised.second = advice;
+    all.push_back(jsonObject({{"check", check}, {"found", found}, advised}));
     std::string name = check;
     name.resize(11, ' ');
     text += name + found + "\n";
@@ -373,7 +371,10 @@ static void doctor(bool json) {
   const auto advised = std::ranges::count_if(
       findings, [](const Finding &finding) { return !finding.advice.empty(); });
   text += advised ? "" : "Nothing to do.\n";
-  writeOut(json ? all.dump(2) + "\n" : text);
+  if (json)
+    writeJson(jsonArray(all), 2);
+  else
+    writeOut(text);
 }
 
 void qwen::run::addDoctor(const Command &program) {

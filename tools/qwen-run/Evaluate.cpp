@@ -2,6 +2,7 @@
 
 #include "CommandTree.h"
 #include "Commands.h"
+#include "JsonOutput.h"
 #include "Options.h"
 #include "Output.h"
 #include "ProgressBar.h"
@@ -11,14 +12,11 @@
 
 #include "qwen/Support/Error.h"
 
-#include <nlohmann/json.hpp>
-
 #include <map>
 
 using namespace qwen;
 using namespace qwen::run;
 using namespace qwen::tasks;
-using nlohmann::ordered_json;
 
 namespace {
 struct EvaluateCommand : RunFlags {
@@ -39,13 +37,14 @@ using Pending = std::map<size_t, RequestStream::Item>;
 } // namespace
 
 /// What makes the scores of two runs comparable.
-static ordered_json describeRun(const EvaluateCommand &command,
-                                const Model &model, int64_t mostTokens) {
-  return {{"model", model.manifest().model.name},
-          {"weights", model.manifest().weightFormats()},
-          {"weights_hash", model.artifact().header().weightChecksumsChecksum},
-          {"num_fewshot", command.evaluation.examples},
-          {"max_length", mostTokens}};
+static JsonText describeRun(const EvaluateCommand &command, const Model &model,
+                            int64_t mostTokens) {
+  return jsonObject(
+      {{"model", model.manifest().model.name},
+       {"weights", model.manifest().weightFormats()},
+       {"weights_hash", model.artifact().header().weightChecksumsChecksum},
+       {"num_fewshot", command.evaluation.examples},
+       {"max_length", mostTokens}});
 }
 
 /// Scores all documents that have no scores yet.
@@ -101,8 +100,8 @@ static void evaluate(const EvaluateCommand &command) {
   const RequestMaker maker(model.tokenizer(), mostTokens);
   std::optional<SamplesFile> samples;
   if (!command.samples.empty())
-    samples.emplace(command.samples, describeRun(command, model, mostTokens),
-                    evaluation);
+    samples.emplace(command.samples,
+                    describeRun(command, model, mostTokens).text, evaluation);
   RequestStream stream(evaluation, maker);
   if (command.dryRun) {
     while (const std::optional<RequestStream::Item> item = stream.next())
@@ -110,13 +109,13 @@ static void evaluate(const EvaluateCommand &command) {
     return;
   }
   score(command, model, stream, evaluation, samples);
-  ordered_json results = evaluation.results();
   if (!command.json)
-    return writeOut(resultsTable(results));
-  results["model_name"] = info.name;
-  results["max_length"] = mostTokens;
-  results["notes"] = evaluation.notes();
-  writeOut(results.dump(2) + "\n");
+    return writeOut(evaluation.resultsTable());
+  writeJson(joinObjects({evaluation.resultsJson()},
+                        jsonObject({{"model_name", info.name},
+                                    {"max_length", mostTokens},
+                                    {"notes", jsonArray(evaluation.notes())}})),
+            2);
 }
 
 void qwen::run::addEvaluate(const Command &program) {

@@ -1,6 +1,7 @@
 //===- Generate.cpp - Continues a text ------------------------------------===//
 
 #include "Commands.h"
+#include "JsonOutput.h"
 #include "Options.h"
 #include "Output.h"
 #include "engine/Session.h"
@@ -8,8 +9,6 @@
 #include "text/Unicode.h"
 
 #include "qwen/Support/Error.h"
-
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <unistd.h>
@@ -63,20 +62,19 @@ static std::string listOf(std::span<const int32_t> ids) {
   return list;
 }
 
-static nlohmann::ordered_json objectOf(const GenerateCommand &command,
-                                       const Model &model,
-                                       std::span<const int32_t> ends,
-                                       const BeamTokens &answer) {
+static JsonText objectOf(const GenerateCommand &command, const Model &model,
+                         std::span<const int32_t> ends,
+                         const BeamTokens &answer) {
   const bool isEnded =
       !answer.ids.empty() && std::ranges::count(ends, answer.ids.back()) > 0;
-  nlohmann::ordered_json object = {
-      {"score", answer.score},
-      {"ids", answer.ids},
-      {"logprobs", answer.logprobs},
-      {"finish_reason", isEnded ? "stop" : "length"}};
-  if (!command.ids)
-    object["text"] = textOf(model, answer.ids);
-  return object;
+  const JsonText object =
+      jsonObject({{"score", answer.score},
+                  {"ids", answer.ids},
+                  {"logprobs", answer.logprobs},
+                  {"finish_reason", isEnded ? "stop" : "length"}});
+  if (command.ids)
+    return object;
+  return joinObjects(object, jsonObject({{"text", textOf(model, answer.ids)}}));
 }
 
 static SamplerOptions samplingOf(const GenerateCommand &command,
@@ -115,7 +113,7 @@ static void search(const GenerateCommand &command, Model &model, Engine &engine,
     batcher.step();
   if (failure)
     throw Error(*failure);
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  std::vector<JsonText> list;
   for (const BeamTokens &answer : answers)
     if (command.json)
       list.push_back(objectOf(command, model, ends, answer));
@@ -124,7 +122,7 @@ static void search(const GenerateCommand &command, Model &model, Engine &engine,
           (command.ids ? listOf(answer.ids) : textOf(model, answer.ids)) +
           "\n");
   if (command.json)
-    writeOut(nlohmann::ordered_json{{"answers", list}}.dump() + "\n");
+    writeObject({{"answers", jsonArray(list)}});
   finishCheck(model);
 }
 

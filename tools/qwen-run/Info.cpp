@@ -1,22 +1,21 @@
 //===- Info.cpp - What is in a file ---------------------------------------===//
 
+#include "CommandLine.h"
 #include "Commands.h"
 #include "CompilerProgram.h"
 #include "ExitCodes.h"
-#include "Options.h"
+#include "JsonOutput.h"
 #include "Output.h"
+#include "artifact/Artifact.h"
 #include "cache/ModelSource.h"
 
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Json.h"
 
-#include <nlohmann/json.hpp>
-
 #include <sstream>
 
 using namespace qwen;
 using namespace qwen::run;
-using nlohmann::ordered_json;
 
 namespace {
 struct InfoCommand {
@@ -53,35 +52,35 @@ static std::string verdict(const TargetInfo &target, bool chosen) {
 static void printJson(const Artifact &artifact,
                       std::optional<uint64_t> checked) {
   const ArtifactHeader &header = artifact.header();
-  ordered_json result = {
-      {"file", artifact.path()},
-      {"bytes",
-       {{"file", artifact.fileSize()},
-        {"token_weights", artifact.manifest().tokenWeightBytes()},
-        {"code", header.code.size},
-        {"manifest", header.manifest.size},
-        {"tokenizer", header.tokenizer.size},
-        {"chat_template", header.chatTemplate.size},
-        {"weights", header.weights.size}}},
-      {"format_version", header.formatVersion},
-      {"kernel_abi_version", header.kernelAbiVersion}};
-  ordered_json here = ordered_json::array();
+  std::vector<std::string> here;
   for (const TargetInfo &target : artifact.manifest().targets)
     if (target.runsOn(hostArch(), hostFeatures()))
       here.push_back(target.name);
-  result["runs_here"] = here;
   const TargetInfo *chosen = targetOfThisMachine(artifact.manifest());
-  result["chosen_here"] =
-      chosen ? ordered_json(chosen->name) : ordered_json(nullptr);
+  JsonMember chosenHere = {"chosen_here", JsonText{"null"}};
+  if (chosen)
+    chosenHere.second = chosen->name;
+  JsonText result = jsonObject(
+      {{"file", artifact.path()},
+       {"bytes",
+        jsonObject({{"file", artifact.fileSize()},
+                    {"token_weights", artifact.manifest().tokenWeightBytes()},
+                    {"code", header.code.size},
+                    {"manifest", header.manifest.size},
+                    {"tokenizer", header.tokenizer.size},
+                    {"chat_template", header.chatTemplate.size},
+                    {"weights", header.weights.size}})},
+       {"format_version", int64_t{header.formatVersion}},
+       {"kernel_abi_version", int64_t{header.kernelAbiVersion}},
+       {"runs_here", jsonArray(here)},
+       chosenHere});
   if (checked)
-    result["verified_bytes"] = *checked;
+    result = joinObjects(result, jsonObject({{"verified_bytes", *checked}}));
   // Adding a key to an ordered object searches all its keys, and dump recurses
   // once per level of nesting.
   checkJson(artifact.manifestText(), artifact.path() + ": its manifest",
             {.depth = 16, .keys = 64});
-  result.update(ordered_json::parse(artifact.manifestText()));
-  writeOut(result.dump(2, ' ', false, ordered_json::error_handler_t::replace) +
-           "\n");
+  writeJson(joinObjects(result, {std::string(artifact.manifestText())}), 2);
 }
 
 static void printText(const Artifact &artifact,

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <poll.h>
 #include <unistd.h>
+#include <utility>
 
 using namespace qwen;
 using namespace qwen::run;
@@ -24,14 +25,6 @@ void qwen::run::writeOut(std::string_view text) {
   if (const int error = writeAll(STDOUT_FILENO, text.data(), text.size()))
     throw Error(std::string("cannot write to standard output: ") +
                 strerror(error));
-}
-
-void qwen::run::writeObject(std::initializer_list<JsonMember> members) {
-  nlohmann::ordered_json object;
-  for (const auto &[name, value] : members)
-    std::visit([&, key = name](const auto &each) { object[key] = each; },
-               value);
-  writeOut(object.dump() + "\n");
 }
 
 void qwen::run::writeError(std::string_view text) {

@@ -11,12 +11,9 @@
 
 #include <chrono>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <variant>
 #include <vector>
 
 namespace qwen::run {
@@ -27,15 +24,6 @@ void writeOut(std::string_view text);
 /// The same for the text of a model, which is not to be trusted: on a terminal,
 /// control characters become escapes (screenText).
 void writeAnswer(std::string_view text);
-/// The name and value of a member of a JSON object.
-using JsonMember =
-    std::pair<const char *,
-              std::variant<int64_t, double, std::string, std::vector<int32_t>,
-                           std::vector<float>>>;
-
-/// Writes a JSON object as a line to standard output, for sources that need no
-/// more of JSON: its header takes a second to compile. Throws Error.
-void writeObject(std::initializer_list<JsonMember> members);
 
 /// Writes to standard error; failures are ignored.
 void writeError(std::string_view text);

@@ -1,6 +1,7 @@
 //===- Perplexity.cpp - Perplexity of a text ------------------------------===//
 
 #include "Commands.h"
+#include "JsonOutput.h"
 #include "Options.h"
 #include "Output.h"
 #include "engine/Batcher.h"

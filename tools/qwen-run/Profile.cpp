@@ -121,7 +121,7 @@ std::vector<double> Profile::layers() const {
   return seconds;
 }
 
-ordered_json Profile::toJson() const {
+JsonText Profile::toJson() const {
   const auto describe = [&](const Times &times) -> ordered_json {
     return {{"ms", times.seconds * 1e3},
             {"share", times.seconds / total},
@@ -141,13 +141,15 @@ ordered_json Profile::toJson() const {
   for (size_t i = 0; i < ops.size(); ++i)
     opsJson[program.ops[i]] = describe(ops[i]);
   const Times all = sum();
-  return {{"steps", steps},
-          {"ms", total * 1e3},
-          {"barrier_ms", all.waited * 1e3},
-          {"outside_ms", (total - all.seconds - all.waited) * 1e3},
-          {"classes", std::move(classesJson)},
-          {"layers_ms", std::move(layersJson)},
-          {"ops", std::move(opsJson)}};
+  const ordered_json result = {
+      {"steps", steps},
+      {"ms", total * 1e3},
+      {"barrier_ms", all.waited * 1e3},
+      {"outside_ms", (total - all.seconds - all.waited) * 1e3},
+      {"classes", std::move(classesJson)},
+      {"layers_ms", std::move(layersJson)},
+      {"ops", std::move(opsJson)}};
+  return {result.dump()};
 }
 
 [[gnu::format(printf, 1, 2)]] static std::string format(const char *text, ...) {

@@ -3,11 +3,10 @@
 #ifndef QWEN_RUN_PROFILE_H
 #define QWEN_RUN_PROFILE_H
 
+#include "JsonOutput.h"
 #include "Peaks.h"
 #include "artifact/Manifest.h"
 #include "engine/Tracer.h"
-
-#include <nlohmann/json_fwd.hpp>
 
 #include <string>
 #include <vector>
@@ -26,7 +25,7 @@ public:
 
   /// Milliseconds of that step by class of op and by layer, with megabytes
   /// (10^6) moved and millions of multiplications.
-  nlohmann::ordered_json toJson() const;
+  JsonText toJson() const;
   /// The same as a table, compared with the limits of the machine.
   std::string toText(const std::string &title, const Peaks &peaks) const;
 

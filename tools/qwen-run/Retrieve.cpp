@@ -2,6 +2,7 @@
 
 #include "CommandTree.h"
 #include "Commands.h"
+#include "JsonOutput.h"
 #include "Options.h"
 #include "Output.h"
 #include "engine/Batcher.h"

@@ -1,6 +1,7 @@
 //===- Tokenize.cpp - Text to token ids, or back --------------------------===//
 
 #include "Commands.h"
+#include "JsonOutput.h"
 #include "Options.h"
 #include "Output.h"
 

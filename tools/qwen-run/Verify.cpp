@@ -1,6 +1,7 @@
 //===- Verify.cpp - Kernels of a file against the reference ---------------===//
 
 #include "Commands.h"
+#include "JsonOutput.h"
 #include "Options.h"
 #include "Output.h"
 
@@ -8,15 +9,12 @@
 #include "qwen/Support/Process.h"
 #include "qwen/Verify/KernelVerifier.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <csignal>
 #include <unistd.h>
 
 using namespace qwen;
 using namespace qwen::run;
-using nlohmann::ordered_json;
 
 namespace {
 struct VerifyCommand {
@@ -84,8 +82,8 @@ static VerifySizes sizesOf(const ModelInfo &model) {
 
 namespace {
 struct Verified {
-  std::string_view kernel;
-  std::string_view target;
+  std::string kernel;
+  std::string target;
   int64_t cases;
 };
 } // namespace
@@ -102,7 +100,7 @@ static Verified verifyEntry(const VerifySizes &sizes, std::string_view name,
     setRunning(name, description);
   });
   try {
-    return {kernel->name, name.substr(dot + 1),
+    return {std::string(kernel->name), std::string(name.substr(dot + 1)),
             verifier.verify(*kernel, function)};
   } catch (const Error &difference) {
     throw Error("kernel " + std::string(name) + ": " + difference.what());
@@ -111,9 +109,8 @@ static Verified verifyEntry(const VerifySizes &sizes, std::string_view name,
 
 static void print(const Verified &result) {
   char line[256];
-  snprintf(line, sizeof(line), "%-36.*s %-20.*s %6lld cases\n",
-           static_cast<int>(result.kernel.size()), result.kernel.data(),
-           static_cast<int>(result.target.size()), result.target.data(),
+  snprintf(line, sizeof(line), "%-36s %-20s %6lld cases\n",
+           result.kernel.c_str(), result.target.c_str(),
            static_cast<long long>(result.cases));
   writeOut(line);
 }
@@ -127,7 +124,7 @@ static void verify(const VerifyCommand &command) {
   const VerifySizes sizes = sizesOf(artifact.manifest().model);
   catchFaults();
 
-  ordered_json kernels = ordered_json::array();
+  std::vector<JsonText> kernels;
   int64_t cases = 0;
   for (const auto &[name, function] : code.entries()) {
     const size_t dot = name.find('.');
@@ -142,13 +139,13 @@ static void verify(const VerifyCommand &command) {
     const Verified result = verifyEntry(sizes, name, function);
     if (!command.json)
       print(result);
-    kernels.push_back({{"kernel", result.kernel},
-                       {"target", result.target},
-                       {"cases", result.cases}});
+    kernels.push_back(jsonObject({{"kernel", result.kernel},
+                                  {"target", result.target},
+                                  {"cases", result.cases}}));
     cases += result.cases;
   }
 
-  ordered_json others = ordered_json::array();
+  std::vector<std::string> others;
   for (const TargetInfo &target : targets)
     if (!target.runsOn(hostArch(), hostFeatures())) {
       others.push_back(target.name);
@@ -157,14 +154,12 @@ static void verify(const VerifyCommand &command) {
                  ", which this machine does not run\n");
     }
   if (command.json) {
-    const ordered_json result = {{"file", artifact.path()},
-                                 {"kernels", kernels},
-                                 {"not_verified", others},
-                                 {"cases", cases},
-                                 {"seconds", secondsSince(start)}};
-    writeOut(
-        result.dump(2, ' ', false, ordered_json::error_handler_t::replace) +
-        "\n");
+    writeJson(jsonObject({{"file", artifact.path()},
+                          {"kernels", jsonArray(kernels)},
+                          {"not_verified", jsonArray(others)},
+                          {"cases", cases},
+                          {"seconds", secondsSince(start)}}),
+              2);
     return;
   }
   char line[128];

@@ -2,6 +2,8 @@
 
 #include "cache/CacheFolder.h"
 
+#include "JsonOutput.h"
+
 #include "qwen/Support/Error.h"
 #include "qwen/Support/TemporaryFile.h"
 
@@ -217,15 +219,14 @@ std::optional<CacheRecord> CacheFolder::record(const std::string &stem) const {
 
 void CacheFolder::writeRecord(const std::string &stem,
                               const CacheRecord &record) const {
-  const std::string text =
-      nlohmann::ordered_json({{"model", record.model},
-                              {"options", record.options},
-                              {"summary", record.summary},
-                              {"memory", record.memory},
-                              {"token", record.tokenBytes},
-                              {"boot", record.boot}})
-          .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) +
-      "\n";
+  const std::string text = jsonObject({{"model", record.model},
+                                       {"options", record.options},
+                                       {"summary", record.summary},
+                                       {"memory", record.memory},
+                                       {"token", record.tokenBytes},
+                                       {"boot", record.boot}})
+                               .text +
+                           "\n";
   // In place, because the file is also the lock.
   const int file =
       openFile(stem + std::string(kRecordEnding), O_WRONLY | O_CREAT);
