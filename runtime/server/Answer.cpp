@@ -9,8 +9,10 @@ using namespace qwen;
 using namespace qwen::server;
 using nlohmann::ordered_json;
 
-void Answer::begin(std::shared_ptr<Generation> from) {
+void Answer::begin(std::shared_ptr<Generation> from,
+                   const Framing &protocolFraming) {
   generation = std::move(from);
+  framing = &protocolFraming;
   for (size_t i = 0; i < generation->choices(); ++i)
     choices.push_back({.choice = i});
 }
@@ -19,9 +21,18 @@ ReplyStream::Part Answer::take() {
   Part part{.text = "", .isLast = generation->isDone()};
   for (Delta &delta : generation->take())
     part.text += write(std::move(delta));
-  if (part.isLast && (isEvents() || !error()))
+  if (!part.isLast)
+    return part;
+  const std::optional<ApiError> failure = error();
+  if (!failure)
     part.text += finish();
+  else if (isEvents())
+    part.text += fail(*failure);
   return part;
+}
+
+std::string Answer::fail(const ApiError &error) {
+  return framing->errorEvent(error);
 }
 
 std::string Answer::summary() const {
@@ -68,9 +79,4 @@ Answer::listOf(const ordered_json &object, const char *list,
   for (const Delta &choice : choices)
     text.append(choice.choice ? "," : "").append(dump(element(choice)));
   return text + tailOf(more);
-}
-
-ordered_json Answer::promptUsage() const {
-  const int64_t tokens = generation->usage().prompt;
-  return {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
 }

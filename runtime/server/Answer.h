@@ -12,7 +12,8 @@ namespace qwen::server {
 class Answer : public ReplyStream {
 public:
   /// Called once, before all others.
-  virtual void begin(std::shared_ptr<Generation> from);
+  virtual void begin(std::shared_ptr<Generation> from,
+                     const Framing &protocolFraming);
 
   bool hasStarted() const final { return generation->hasStarted(); }
   bool isEvents() const final {
@@ -27,8 +28,15 @@ protected:
   /// The bytes for a delta: its events, or nothing if `finish` gives a body.
   /// By default, it becomes a part of `choices`.
   virtual std::string write(Delta delta);
-  /// The last bytes: events, or the body of an answer without an error.
+  /// The last bytes of an answer without an error: events, or the body.
   virtual std::string finish() = 0;
+  /// The last bytes of a stream that has failed; by default Framing's.
+  virtual std::string fail(const ApiError &error);
+
+  /// An event of the protocol.
+  std::string event(std::string_view type, std::string_view data) const {
+    return framing->event(type, data);
+  }
 
   const GenerationTask &task() const { return generation->task(); }
   /// The text of `object` with the list `list`, of an element for each choice,
@@ -37,10 +45,9 @@ protected:
   listOf(const nlohmann::ordered_json &object, const char *list,
          const std::function<nlohmann::ordered_json(const Delta &)> &element,
          const nlohmann::ordered_json &more) const;
-  /// The usage of an answer without drawn tokens.
-  nlohmann::ordered_json promptUsage() const;
 
   std::shared_ptr<Generation> generation;
+  const Framing *framing = nullptr;
   /// All deltas of each choice.
   std::vector<Delta> choices;
 };

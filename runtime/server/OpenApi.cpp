@@ -2,6 +2,7 @@
 
 #include "server/Routes.h"
 #include "server/Service.h"
+#include "server/protocols/openai/OpenAi.h"
 
 #include "qwen/Support/Version.h"
 
@@ -51,7 +52,7 @@ static ordered_json contentOf(const char *type, const ordered_json &schema) {
 }
 
 /// The answers of a path.
-static ordered_json responsesOf(const Route &route) {
+static ordered_json responsesOf(const Route &route, const char *errorSchema) {
   ordered_json content = ordered_json::object();
   content.update(route.answer
                      ? contentOf("application/json", reference(route.answer))
@@ -65,19 +66,58 @@ static ordered_json responsesOf(const Route &route) {
     if (error.isOf(route))
       responses[error.status] = {
           {"description", error.description},
-          {"content", contentOf("application/json", reference("Error"))}};
+          {"content", contentOf("application/json", reference(errorSchema))}};
   return responses;
 }
 
-/// The values of "{model}" in a path.
-static ordered_json modelParameter(const std::vector<std::string> &models) {
+/// The parameter of a path, or null.
+static ordered_json pathParameter(std::string_view path,
+                                  const ParameterLimits &limits) {
+  const size_t begin = path.find('{');
+  if (begin == std::string_view::npos)
+    return nullptr;
+  const std::string_view name =
+      path.substr(begin + 1, path.find('}') - begin - 1);
   ordered_json schema = {{"type", "string"}};
-  if (!models.empty())
-    schema = {{"enum", models}};
-  return {{"name", "model"},
-          {"in", "path"},
-          {"required", true},
-          {"schema", schema}};
+  if (name == "model" && !limits.models.empty())
+    schema = {{"enum", limits.models}};
+  return {
+      {"name", name}, {"in", "path"}, {"required", true}, {"schema", schema}};
+}
+
+static ordered_json operationOf(const Route &route, const char *errorSchema,
+                                const ParameterLimits &limits, bool needsKey) {
+  ordered_json operation = {{"summary", route.summary},
+                            {"responses", responsesOf(route, errorSchema)}};
+  if (route.parameters)
+    operation["requestBody"] = {
+        {"required", true},
+        {"content", contentOf("application/json", route.parameters(limits))}};
+  if (const ordered_json parameter = pathParameter(route.path, limits);
+      !parameter.is_null())
+    operation["parameters"].push_back(parameter);
+  if (needsKey && (route.traits & kOpen))
+    operation["security"] = ordered_json::array();
+  return operation;
+}
+
+ordered_json
+server::describePaths(std::span<const Protocol *const> protocols,
+                      const ParameterLimits &limits, bool needsKey,
+                      const std::function<bool(const Route &)> &isOffered) {
+  ordered_json paths = ordered_json::object();
+  for (const Protocol *protocol : protocols)
+    for (const Route &route : protocol->routes) {
+      if (!isOffered(route))
+        continue;
+      std::string method = route.method;
+      std::ranges::transform(method, method.begin(), [](char c) {
+        return static_cast<char>(c - 'A' + 'a');
+      });
+      paths[route.path][method] =
+          operationOf(route, protocol->framing->errorSchema, limits, needsKey);
+    }
+  return paths;
 }
 
 /// Whether a route belongs to the API and the model can answer its requests.
@@ -91,21 +131,6 @@ static bool offers(const Service &service, const Route &route) {
     return false;
   }
   return true;
-}
-
-static ordered_json operationOf(const Service &service, const Route &route) {
-  ordered_json operation = {{"summary", route.summary},
-                            {"responses", responsesOf(route)}};
-  if (route.parameters)
-    operation["requestBody"] = {
-        {"required", true},
-        {"content",
-         contentOf("application/json", route.parameters(service.limits))}};
-  if (std::string_view(route.path).ends_with("{model}"))
-    operation["parameters"].push_back(modelParameter(service.limits.models));
-  if (service.needsKey && (route.traits & kOpen))
-    operation["security"] = ordered_json::array();
-  return operation;
 }
 
 static ordered_json describePresets() {
@@ -122,13 +147,12 @@ static ordered_json describePresets() {
 }
 
 static Parsed describe(const Service &service, const HttpRequest &) {
-  ordered_json paths = ordered_json::object();
-  for (const Route &route : routeTable())
-    if (offers(service, route))
-      paths[route.path][route.method[0] == 'G' ? "get" : "post"] =
-          operationOf(service, route);
+  const std::span<const Protocol *const> protocols = routeTable().protocols();
+  ordered_json paths =
+      describePaths(protocols, service.limits, service.needsKey,
+                    [&](const Route &route) { return offers(service, route); });
   ordered_json schemas = ordered_json::object();
-  for (const Protocol *protocol : protocolTable())
+  for (const Protocol *protocol : protocols)
     schemas.update(ordered_json::parse(protocol->schemas));
   ordered_json object = {
       {"openapi", "3.1.0"},
@@ -151,60 +175,8 @@ static Parsed describe(const Service &service, const HttpRequest &) {
 static constexpr Route kDescriptionRoutes[] = {
     {"GET", "/openapi.json", "This description", describe, "Description"},
 };
-/// Its schemas are also those that several protocols refer to.
 const Protocol protocols::description = {kDescriptionRoutes, R"json({
-"Error": {
-  "type": "object", "required": ["error"],
-  "properties": {"error": {
-    "type": "object", "required": ["message", "type", "param", "code"],
-    "properties": {
-      "message": {"type": "string"}, "type": {"type": "string"},
-      "param": {"type": ["string", "null"]}, "code": {"type": ["string", "null"]},
-      "n_prompt_tokens": {"type": "integer"}, "n_ctx": {"type": "integer"}}}}},
-"Usage": {
-  "type": "object", "required": ["prompt_tokens", "total_tokens"],
-  "properties": {
-    "prompt_tokens": {"type": "integer", "minimum": 0},
-    "completion_tokens": {"type": "integer", "minimum": 0},
-    "total_tokens": {"type": "integer", "minimum": 0},
-    "prompt_tokens_details": {"type": "object", "properties": {
-      "cached_tokens": {"type": "integer", "minimum": 0}}},
-    "completion_tokens_details": {"type": "object", "properties": {
-      "reasoning_tokens": {"type": "integer", "minimum": 0}}}}},
-"Timings": {
-  "type": "object",
-  "required": ["cache_n", "prompt_n", "prompt_ms", "prompt_per_token_ms",
-               "prompt_per_second", "predicted_n", "predicted_ms",
-               "predicted_per_token_ms", "predicted_per_second"],
-  "additionalProperties": {"type": "number"}},
-"Answer": {
-  "type": "object",
-  "required": ["id", "object", "created", "model", "system_fingerprint",
-               "x_seed", "choices", "usage", "timings"],
-  "properties": {
-    "id": {"type": "string"}, "created": {"type": "integer"},
-    "model": {"type": "string"}, "system_fingerprint": {"type": "string"},
-    "x_seed": {"type": "integer", "minimum": 0},
-    "usage": {"$ref": "#/components/schemas/Usage"},
-    "timings": {"$ref": "#/components/schemas/Timings"}}},
-"Choice": {
-  "type": "object", "required": ["index", "logprobs", "finish_reason"],
-  "properties": {
-    "index": {"type": "integer", "minimum": 0},
-    "finish_reason": {"enum": ["stop", "length", "tool_calls"]},
-    "stop_reason": {"type": ["string", "integer", "null"]},
-    "x_score": {"type": "number"},
-    "prompt_token_ids": {"$ref": "#/components/schemas/Ids"},
-    "token_ids": {"$ref": "#/components/schemas/Ids"}}},
-"Ids": {"type": "array", "items": {"type": "integer", "minimum": 0}},
-"TokenLogprob": {
-  "type": "object", "required": ["token", "logprob", "bytes"],
-  "properties": {
-    "token": {"type": "string"}, "logprob": {"type": "number"},
-    "bytes": {"type": "array",
-              "items": {"type": "integer", "minimum": 0, "maximum": 255}},
-    "top_logprobs": {"type": "array",
-                     "items": {"$ref": "#/components/schemas/TokenLogprob"}}}},
 "Description": {
   "type": "object", "required": ["openapi", "info", "paths", "components"]}
-})json"};
+})json",
+                                         &openai::kFraming};

@@ -131,7 +131,7 @@ void Checked::model(J value) const {
     throw ApiError(404,
                    "no such model: " + quote(asked) + "; this server has " +
                        quote(limits.models.front()),
-                   name, "model_not_found");
+                   name, ErrorCode::UnknownModel);
 }
 
 void Checked::id(double value, const std::string &text) const {

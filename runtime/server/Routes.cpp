@@ -10,21 +10,12 @@
 using namespace qwen;
 using namespace qwen::server;
 
-static constexpr const Protocol *kProtocols[] = {
+const RouteTable &server::routeTable() {
+  static const RouteTable table({
 #define QWEN_PROTOCOL(Name) &protocols::Name,
 #include "server/protocols/Protocols.def"
-};
-
-std::span<const Protocol *const> server::protocolTable() { return kProtocols; }
-
-std::span<const Route> server::routeTable() {
-  static const std::vector<Route> routes = [] {
-    std::vector<Route> all;
-    for (const Protocol *protocol : kProtocols)
-      all.insert(all.end(), protocol->routes.begin(), protocol->routes.end());
-    return all;
-  }();
-  return routes;
+  });
+  return table;
 }
 
 /// The parts of a path between its slashes.
@@ -80,28 +71,53 @@ static std::optional<std::string> match(const Route &route,
   if (!parts.empty() &&
       (parts[0] == kVersion || parts[0] == route.otherVersion))
     parts = parts.subspan(1);
+  std::string parameter;
   for (std::string_view expected : partsOf(route.path)) {
     if (expected == kVersion)
       continue;
     if (parts.empty())
       return std::nullopt;
-    if (expected.starts_with('{')) {
-      std::string rest = parts[0];
-      for (const std::string &part : parts.subspan(1))
-        rest += "/" + part;
-      return rest;
+    if (!expected.starts_with('{')) {
+      if (parts[0] != expected)
+        return std::nullopt;
+      parts = parts.subspan(1);
+      continue;
     }
-    if (parts[0] != expected)
-      return std::nullopt;
+    parameter = parts[0];
     parts = parts.subspan(1);
+    for (; (route.traits & kSlashes) && !parts.empty();
+         parts = parts.subspan(1))
+      parameter += "/" + parts[0];
   }
-  return parts.empty() ? std::optional<std::string>("") : std::nullopt;
+  return parts.empty() ? std::optional(std::move(parameter)) : std::nullopt;
 }
 
-std::string server::methodsOf(std::string_view path) {
+std::vector<Route> RouteTable::routes() const {
+  std::vector<Route> routes;
+  for (const Protocol *protocol : all)
+    routes.insert(routes.end(), protocol->routes.begin(),
+                  protocol->routes.end());
+  return routes;
+}
+
+const Protocol &RouteTable::protocolOf(std::string_view path) const {
+  try {
+    const std::vector<std::string> parts = decodedParts(path);
+    for (const Protocol *protocol : all)
+      for (const Route &route : protocol->routes)
+        if (match(route, parts))
+          return *protocol;
+  } catch (const ApiError &) {
+    // `find` tells the client.
+    return *all.front();
+  }
+  return *all.front();
+}
+
+std::string RouteTable::methodsOf(std::string_view path) const {
   const std::vector<std::string> parts = decodedParts(path);
   std::string methods;
-  for (const Route &route : routeTable())
+  for (const Route &route : routes())
     if ((path == "*" || match(route, parts)) &&
         methods.find(route.method) == std::string::npos)
       methods += std::string(route.method) +
@@ -109,13 +125,15 @@ std::string server::methodsOf(std::string_view path) {
   return methods.empty() ? "" : methods + "OPTIONS";
 }
 
-RouteMatch server::findRoute(std::string_view method, std::string_view path) {
+RouteMatch RouteTable::find(std::string_view method,
+                            std::string_view path) const {
   const std::vector<std::string> parts = decodedParts(path);
   const std::string_view asked = method == "HEAD" ? "GET" : method;
-  for (const Route &route : routeTable())
-    if (asked == route.method)
-      if (std::optional<std::string> parameter = match(route, parts))
-        return {route, *std::move(parameter)};
+  for (const Protocol *protocol : all)
+    for (const Route &route : protocol->routes)
+      if (asked == route.method)
+        if (std::optional<std::string> parameter = match(route, parts))
+          return {*protocol, route, *std::move(parameter)};
   const std::string methods = methodsOf(path);
   if (methods.empty())
     throw ApiError(404, "no such path: " + quote(path));
@@ -125,10 +143,10 @@ RouteMatch server::findRoute(std::string_view method, std::string_view path) {
   throw ApiError(error);
 }
 
-bool server::isOpenPath(std::string_view path) {
+bool RouteTable::isOpen(std::string_view path) const {
   try {
     const std::vector<std::string> parts = decodedParts(path);
-    return std::ranges::any_of(routeTable(), [&](const Route &route) {
+    return std::ranges::any_of(routes(), [&](const Route &route) {
       return (route.traits & kOpen) && match(route, parts);
     });
   } catch (const ApiError &) {

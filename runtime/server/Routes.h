@@ -26,6 +26,8 @@ enum RouteTrait : uint8_t {
   kOpen = 2,
   /// Part of the page, which /openapi.json does not describe.
   kPage = 4,
+  /// The parameter at the end of the path may have slashes.
+  kSlashes = 8,
 };
 
 /// A path, what answers it, and what /openapi.json says of it.
@@ -33,7 +35,7 @@ struct Route {
   /// "GET" stands for HEAD, too.
   const char *method;
   /// The path in /openapi.json. Requests may leave out its "/v1", or put it
-  /// before a path without. A last part in braces is a parameter.
+  /// before a path without. A part in braces is the parameter.
   const char *path;
   const char *summary;
   /// Throws ApiError.
@@ -50,11 +52,13 @@ struct Route {
   const char *otherVersion = "";
 };
 
-/// A protocol: its paths, and the JSON schemas of its answers by name. They may
-/// refer to those of other protocols. Objects may have more members.
+/// A protocol: its paths, the JSON schemas of its answers by name, and what it
+/// writes besides answers. Schemas may refer to those of other protocols.
+/// Objects may have more members.
 struct Protocol {
   std::span<const Route> routes;
   std::string_view schemas;
+  const Framing *framing;
 };
 
 namespace protocols {
@@ -62,28 +66,49 @@ namespace protocols {
 #include "server/protocols/Protocols.def"
 } // namespace protocols
 
-/// The protocols in the order of /openapi.json.
-std::span<const Protocol *const> protocolTable();
-/// The routes of all protocols.
-std::span<const Route> routeTable();
-
 struct RouteMatch {
+  const Protocol &protocol;
   const Route &route;
   /// The decoded parameter of the path; may have slashes.
   std::string parameter;
 };
 
-/// The route of a method and a path. The path is split at "/", empty parts are
-/// dropped, and each part is decoded once. Throws ApiError: 400 for a bad
-/// escape, 404, or 405 with Allow.
-RouteMatch findRoute(std::string_view method, std::string_view path);
+/// The routes of protocols. A path is split at "/", empty parts are dropped,
+/// and each part is decoded once. Of two routes that match, the first one
+/// answers.
+class RouteTable {
+public:
+  explicit RouteTable(std::vector<const Protocol *> ofProtocols)
+      : all(std::move(ofProtocols)) {}
 
-/// The methods of a path with commas, or nothing if it has no route. "*" has
-/// the methods of all. Throws ApiError (400) for a bad escape.
-std::string methodsOf(std::string_view path);
+  /// In the order of /openapi.json.
+  std::span<const Protocol *const> protocols() const { return all; }
+  std::vector<Route> routes() const;
+  /// The protocol of a path, whatever the method. A path without a route, or
+  /// with a bad escape, has the first one.
+  const Protocol &protocolOf(std::string_view path) const;
+  /// The route of a method and a path. Throws ApiError: 400 for a bad escape,
+  /// 404, or 405 with Allow.
+  RouteMatch find(std::string_view method, std::string_view path) const;
+  /// The methods of a path with commas, or nothing if it has no route. "*" has
+  /// the methods of all. Throws ApiError (400) for a bad escape.
+  std::string methodsOf(std::string_view path) const;
+  /// Whether a path answers without a key.
+  bool isOpen(std::string_view path) const;
 
-/// Whether a path answers without a key.
-bool isOpenPath(std::string_view path);
+private:
+  std::vector<const Protocol *> all;
+};
+
+/// That of Protocols.def.
+const RouteTable &routeTable();
+
+/// The "paths" of an OpenAPI description. With `needsKey`, those of kOpen say
+/// that they need none.
+nlohmann::ordered_json
+describePaths(std::span<const Protocol *const> protocols,
+              const ParameterLimits &limits, bool needsKey,
+              const std::function<bool(const Route &)> &isOffered);
 
 } // namespace qwen::server
 

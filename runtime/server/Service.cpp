@@ -84,7 +84,7 @@ Service::Service(Model &servedModel, const SchedulerOptions &scheduling,
       grammarThreads(limits.hasGrammars ? GrammarThreads::kThreads : 0) {}
 
 static Reply optionsReply(const std::string &path) {
-  const std::string methods = methodsOf(path);
+  const std::string methods = routeTable().methodsOf(path);
   if (methods.empty())
     throw ApiError(404, "no such path: " + quote(path));
   return {.body = "", .headers = {{AnswerHeader::Allow, methods}}};
@@ -109,27 +109,32 @@ static void checkBody(const HttpRequest &request) {
 }
 
 Reply Service::handle(HttpRequest request, const WakeFn &wake) {
+  const Framing &framing = framingOf(request.path);
   try {
     if (request.method == "OPTIONS")
       return optionsReply(request.path);
-    RouteMatch match = findRoute(request.method, request.path);
+    RouteMatch match = routeTable().find(request.method, request.path);
     if (match.route.parameters)
       checkBody(request);
     request.parameter = std::move(match.parameter);
     Parsed parsed = match.route.parse(*this, request);
     if (auto *const reply = std::get_if<Reply>(&parsed))
       return std::move(*reply);
-    return start(std::get<Exchange>(std::move(parsed)), request, wake);
+    return start(std::get<Exchange>(std::move(parsed)), framing, request, wake);
   } catch (const Error &error) {
-    return errorReply(asApiError(error));
+    return framing.error(asApiError(error));
   } catch (const std::bad_alloc &) {
-    return errorReply({503, "out of memory"});
+    return framing.error({503, "out of memory"});
   }
 }
 
 //===----------------------------------------------------------------------===//
 // Generations
 //===----------------------------------------------------------------------===//
+
+void server::requireLogits(const Service &service) {
+  service.manifest.model.output.requireLogits(service.model());
+}
 
 void Service::requireRunning() const {
   if (draining)
@@ -144,7 +149,7 @@ void Service::checkSize(const std::string &text,
                        " has " + std::to_string(text.size()) +
                        " bytes, which is more than " +
                        std::to_string(manifest.model.context) + " tokens",
-                   parameter, "context_length_exceeded");
+                   parameter, ErrorCode::LongContext);
 }
 
 /// The error of a prompt with more tokens than the context, in the words by
@@ -156,8 +161,8 @@ static ApiError tooLong(const std::string &parameter, int64_t tokens,
                      std::to_string(model.context) + " tokens, but " +
                      parameter + " has " + std::to_string(tokens) + "; " +
                      model.describeContext(),
-                 parameter, "context_length_exceeded");
-  error.extra = {{"n_prompt_tokens", tokens}, {"n_ctx", model.context}};
+                 parameter, ErrorCode::LongContext);
+  error.lengths = {.prompt = tokens, .context = model.context};
   return error;
 }
 
@@ -273,8 +278,8 @@ RootRef Service::rootOf(const HttpRequest &request, const std::string &salt) {
   return roots.intern(std::move(root));
 }
 
-Reply Service::start(Exchange exchange, const HttpRequest &request,
-                     const WakeFn &wake) {
+Reply Service::start(Exchange exchange, const Framing &framing,
+                     const HttpRequest &request, const WakeFn &wake) {
   GenerationTask &task = exchange.task;
   AnswerParameters &parameters = task.parameters;
   requireRunning();
@@ -298,7 +303,7 @@ Reply Service::start(Exchange exchange, const HttpRequest &request,
   task.root = rootOf(request, parameters.cacheSalt);
   auto generation = std::make_shared<Generation>(std::move(task), tokenizer,
                                                  scheduler, metrics, wake);
-  exchange.answer->begin(generation);
+  exchange.answer->begin(generation, framing);
   if (hasGrammar)
     grammarThreads.run(generation->stopSource(),
                        [this, generation] { startWithGrammar(*generation); });

@@ -41,8 +41,13 @@ public:
           const ServerOptions &options, bool needsKey);
 
   Reply handle(HttpRequest request, const WakeFn &wake) override;
-  bool isOpen(std::string_view path) const override { return isOpenPath(path); }
-  std::string methods() const override { return methodsOf("*"); }
+  bool isOpen(std::string_view path) const override {
+    return routeTable().isOpen(path);
+  }
+  const Framing &framingOf(std::string_view path) const override {
+    return *routeTable().protocolOf(path).framing;
+  }
+  std::string methods() const override { return routeTable().methodsOf("*"); }
   void drain() override { draining = true; }
   bool isDraining() const override { return draining; }
 
@@ -69,10 +74,10 @@ public:
                   const std::function<std::vector<int32_t>(const std::string &)>
                       &encode) const;
 
-  /// Starts the requests of an exchange, which `request` asks for. Throws
-  /// ApiError.
-  Reply start(Exchange exchange, const HttpRequest &request,
-              const WakeFn &wake);
+  /// Starts the requests of an exchange, which `request` asks for, of a
+  /// protocol with this framing. Throws ApiError.
+  Reply start(Exchange exchange, const Framing &framing,
+              const HttpRequest &request, const WakeFn &wake);
 
   const Artifact &artifact;
   const Manifest &manifest;
@@ -92,7 +97,7 @@ public:
   /// Variables of the chat template that a request may replace.
   const nlohmann::ordered_json templateVariables;
   const std::vector<std::string> names;
-  /// Names the model file in answers (OpenAI's system_fingerprint): the
+  /// Names the model file in answers: the
   /// checksum of its header, which has those of all its parts.
   const std::string fingerprint;
   const ParameterLimits limits;
@@ -126,6 +131,9 @@ private:
   /// Uses all others, and ends first.
   GrammarThreads grammarThreads;
 };
+
+/// Throws Error if the model draws no tokens.
+void requireLogits(const Service &service);
 
 } // namespace qwen::server
 

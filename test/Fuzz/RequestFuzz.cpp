@@ -4,12 +4,12 @@
 
 #include "server/batch/BatchLine.h"
 #include "server/http/ApiError.h"
-#include "server/protocols/Chat.h"
-#include "server/protocols/Completions.h"
-#include "server/protocols/Embeddings.h"
 #include "server/protocols/Fill.h"
 #include "server/protocols/Rerank.h"
 #include "server/protocols/Tokenize.h"
+#include "server/protocols/openai/Chat.h"
+#include "server/protocols/openai/Completions.h"
+#include "server/protocols/openai/Embeddings.h"
 #include "text/AnswerParser.h"
 #include "text/Unicode.h"
 

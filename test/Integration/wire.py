@@ -119,6 +119,15 @@ def answers(model):
     server.stop()
 
 
+def framings(model):
+    """A request that is refused before its body is read has the error of its path's protocol."""
+    server = Server(model, program=["scripted-server", model, TEMPLATES / "Qwen-Qwen3-0.6B.jinja", "api-key=k", "max-body=2000"])
+    for path in ("/script/x", CHAT, "/nothing"):
+        for body, headers in ((b"{}", {}), (b"x" * 3000, KEY), (b"{}", {**KEY, "Transfer-Encoding": "gzip"}), (b"{}", {**KEY, "Host": "a.example"})):
+            yield record(server, "POST", path, body, headers)
+    server.stop()
+
+
 def requests():
     server = Server(MODEL, "--max-body", "2000", "--kv-pages", "3", "--no-prefix-cache", "--name", "stories", env={**os.environ, "QWEN_RUN_API_KEY": "k"})
     for method, path, body in REQUESTS:
@@ -135,7 +144,8 @@ def requests():
 
 def main():
     checks = Checks()
-    text = "\n".join([*answers(marked_model(FOLDER, WORK)), *requests()]) + "\n"
+    marked = marked_model(FOLDER, WORK)
+    text = "\n".join([*answers(marked), *framings(marked), *requests()]) + "\n"
     if sys.argv[6:] == ["write"]:
         RECORD.write_text(text)
         return

@@ -2,6 +2,7 @@
 
 #include "server/batch/Batch.h"
 #include "TempDir.h"
+#include "server/Routes.h"
 
 #include "qwen/Support/FileLines.h"
 
@@ -163,6 +164,9 @@ public:
     return {.body = "", .stream = stream};
   }
   bool isOpen(std::string_view /*path*/) const override { return true; }
+  const Framing &framingOf(std::string_view path) const override {
+    return *routeTable().protocolOf(path).framing;
+  }
   std::string methods() const override { return ""; }
   void drain() override {}
   bool isDraining() const override { return false; }

@@ -2,8 +2,8 @@
 
 #include "RequestBodies.h"
 
-#include "server/protocols/Completions.h"
 #include "server/protocols/Fill.h"
+#include "server/protocols/openai/Completions.h"
 
 using namespace qwen;
 using namespace qwen::server;

@@ -14,7 +14,7 @@ namespace {
 /// The path of a route and the parameter of a request, or its error.
 std::string routed(std::string_view path, std::string_view method = "GET") {
   try {
-    const RouteMatch match = findRoute(method, path);
+    const RouteMatch match = routeTable().find(method, path);
     return match.route.path +
            (match.parameter.empty() ? "" : " " + match.parameter);
   } catch (const ApiError &error) {
@@ -48,7 +48,7 @@ TEST(RoutesTest, SplitsAndDecodesPaths) {
 }
 
 TEST(RoutesTest, NeedsNoVersion) {
-  for (const Route &route : routeTable()) {
+  for (const Route &route : routeTable().routes()) {
     const std::string path = route.path;
     const std::string without = path.starts_with("/v1") ? path.substr(3) : path;
     const size_t brace = without.find('{');
@@ -58,7 +58,7 @@ TEST(RoutesTest, NeedsNoVersion) {
                          ? without
                          : without.substr(0, brace) + "x");
       EXPECT_EQ(routed(asked, route.method).substr(0, path.size()), path);
-      EXPECT_EQ(isOpenPath(asked + "/"),
+      EXPECT_EQ(routeTable().isOpen(asked + "/"),
                 (route.traits & kOpen) && asked.back() != 'x')
           << asked;
     }
@@ -69,12 +69,12 @@ TEST(RoutesTest, NeedsNoVersion) {
 
 TEST(RoutesTest, DescribesAnswersAndBodies) {
   nlohmann::json schemas = nlohmann::json::object();
-  for (const Protocol *protocol : protocolTable()) {
+  for (const Protocol *protocol : routeTable().protocols()) {
     const auto own = nlohmann::json::parse(protocol->schemas);
     for (const auto &[name, schema] : own.items())
       EXPECT_TRUE(schemas.emplace(name, schema).second) << name;
   }
-  for (const Route &route : routeTable()) {
+  for (const Route &route : routeTable().routes()) {
     EXPECT_TRUE(!route.answer || schemas.contains(route.answer)) << route.path;
     EXPECT_EQ(route.parameters != nullptr,
               std::string_view(route.method) == "POST")
@@ -82,14 +82,96 @@ TEST(RoutesTest, DescribesAnswersAndBodies) {
   }
 }
 
+/// A protocol with other errors than the first one's, and routes that Messages
+/// and Responses will need.
+const Framing kOther = {
+    .error = [](const ApiError &error) { return errorReply(error, "other"); },
+    .errorEvent = [](const ApiError &) { return std::string("other event"); },
+    .event = [](std::string_view type,
+                std::string_view) { return std::string(type); },
+    .keepAlive = "ping",
+    .errorSchema = "OtherError",
+};
+constexpr Route kOtherRoutes[] = {
+    {"POST", "/v1/responses", "Answer", nullptr, nullptr},
+    {"GET", "/v1/responses/{id}", "Get an answer", nullptr, nullptr},
+    {"DELETE", "/v1/responses/{id}", "Delete an answer", nullptr, nullptr},
+    {"POST", "/v1/responses/{id}/cancel", "Cancel an answer", nullptr, nullptr},
+    {"GET", "/v1/files/{name}", "Get a file", nullptr, nullptr, kSlashes},
+};
+const Protocol kOtherProtocol = {kOtherRoutes, "{}", &kOther};
+const RouteTable kTable({&protocols::chat, &kOtherProtocol});
+
+TEST(RoutesTest, APathHasAParameterAnywhere) {
+  const auto routed = [](std::string_view method, std::string_view path) {
+    try {
+      const RouteMatch match = kTable.find(method, path);
+      return std::string(match.route.summary) + ": " + match.parameter;
+    } catch (const ApiError &error) {
+      return std::to_string(error.status());
+    }
+  };
+  EXPECT_EQ(routed("POST", "/v1/responses/r%2F1/cancel"),
+            "Cancel an answer: r/1");
+  EXPECT_EQ(routed("POST", "/responses/r1/cancel/"), "Cancel an answer: r1");
+  EXPECT_EQ(routed("GET", "/v1/responses/r1"), "Get an answer: r1");
+  EXPECT_EQ(routed("DELETE", "/v1/responses/r1"), "Delete an answer: r1");
+  EXPECT_EQ(routed("POST", "/v1/responses"), "Answer: ");
+  // One part, unless the route says so.
+  EXPECT_EQ(routed("GET", "/v1/responses/r1/cancel"), "405");
+  EXPECT_EQ(routed("GET", "/v1/responses/a/b"), "404");
+  EXPECT_EQ(routed("POST", "/v1/responses/a/b/cancel"), "404");
+  EXPECT_EQ(routed("POST", "/v1/responses/cancel"), "405");
+  EXPECT_EQ(routed("GET", "/v1/files/a/b%20c"), "Get a file: a/b c");
+  EXPECT_EQ(kTable.methodsOf("/v1/responses/x"), "GET, HEAD, DELETE, OPTIONS");
+  EXPECT_EQ(kTable.methodsOf("/v1/responses/x/cancel"), "POST, OPTIONS");
+}
+
+TEST(RoutesTest, ThePathChoosesTheFormOfErrors) {
+  const auto framing = [](std::string_view path) {
+    return kTable.protocolOf(path).framing;
+  };
+  for (const char *path :
+       {"/v1/responses", "/responses/x/cancel", "/files/a/b"})
+    EXPECT_EQ(framing(path), &kOther) << path;
+  for (const char *path : {"/v1/chat/completions", "/nothing", "", "*",
+                           "/v1/responses/%zz", "/v1/responses/a/b"})
+    EXPECT_EQ(framing(path), protocols::chat.framing) << path;
+}
+
+TEST(RoutesTest, ADescriptionHasEachMethodOfAPath) {
+  const nlohmann::ordered_json paths =
+      describePaths(kTable.protocols(), {.vocabSize = 100}, false,
+                    [](const Route &route) { return !route.parameters; });
+  const auto membersOf = [](const nlohmann::ordered_json &object) {
+    std::vector<std::string> names;
+    for (const auto &[name, member] : object.items())
+      names.push_back(name);
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(membersOf(paths),
+            (Names{"/v1/responses", "/v1/responses/{id}",
+                   "/v1/responses/{id}/cancel", "/v1/files/{name}"}));
+  const auto &path = paths["/v1/responses/{id}"];
+  EXPECT_EQ(membersOf(path), (Names{"get", "delete"}));
+  EXPECT_EQ(path["delete"]["summary"], "Delete an answer");
+  const auto &cancel = paths["/v1/responses/{id}/cancel"]["post"];
+  EXPECT_EQ(cancel["parameters"].size(), 1U);
+  EXPECT_EQ(cancel["parameters"][0]["name"], "id");
+  EXPECT_EQ(cancel["responses"]["404"]["content"]["application/json"]["schema"]
+                  ["$ref"],
+            "#/components/schemas/OtherError");
+}
+
 TEST(RoutesTest, NamesTheMethods) {
-  EXPECT_EQ(methodsOf("/rerank/"), "POST, OPTIONS");
-  EXPECT_EQ(methodsOf("/v1/models/x"), "GET, HEAD, OPTIONS");
-  EXPECT_EQ(methodsOf("/nothing"), "");
-  EXPECT_EQ(methodsOf("*"), "POST, GET, HEAD, OPTIONS");
+  EXPECT_EQ(routeTable().methodsOf("/rerank/"), "POST, OPTIONS");
+  EXPECT_EQ(routeTable().methodsOf("/v1/models/x"), "GET, HEAD, OPTIONS");
+  EXPECT_EQ(routeTable().methodsOf("/nothing"), "");
+  EXPECT_EQ(routeTable().methodsOf("*"), "POST, GET, HEAD, OPTIONS");
   EXPECT_EQ(routed("/metrics", "HEAD"), "/metrics");
   try {
-    findRoute("DELETE", "/models/a");
+    routeTable().find("DELETE", "/models/a");
     FAIL();
   } catch (const ApiError &error) {
     EXPECT_EQ(error.status(), 405U);

@@ -4,7 +4,7 @@
 #define QWEN_TEST_UNIT_REQUESTBODIES_H
 
 #include "server/http/ApiError.h"
-#include "server/protocols/Chat.h"
+#include "server/protocols/openai/Chat.h"
 
 #include <gtest/gtest.h>
 
@@ -28,10 +28,7 @@ std::string errorOf(const std::string &body) {
     parse<Parameters>(body);
   } catch (const ApiError &error) {
     EXPECT_EQ(error.status(), 400U);
-    const auto object = error.object()["error"];
-    EXPECT_EQ(object["type"], "invalid_request_error");
-    return (object["param"].is_null() ? "" : std::string(object["param"])) +
-           ": " + std::string(object["message"]);
+    return error.parameter() + ": " + error.what();
   }
   return "no error";
 }

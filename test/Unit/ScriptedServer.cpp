@@ -8,8 +8,9 @@
 //   POST /script {"pieces": ["Hi", "<tool_call>"], "ends": true}
 //
 // Each piece is encoded by itself. Behind the last one the answer ends, or,
-// with "ends": false, goes on with it. The keys are tool-format and
-// ignore-unknown. test/Integration/tools.py runs it.
+// with "ends": false, goes on with it. The keys are tool-format,
+// ignore-unknown, api-key and max-body. Errors of paths below /script have a
+// form of their own. test/Integration/tools.py runs it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,6 +27,20 @@ using namespace qwen::server;
 
 namespace {
 
+constexpr std::string_view kScript = "/script";
+
+/// The form of errors of a protocol that is not OpenAI's.
+const Framing kScriptFraming = {
+    .error =
+        [](const ApiError &error) {
+          return errorReply(error, dump({{"script", error.what()}}));
+        },
+    .errorEvent = [](const ApiError &) { return std::string(); },
+    .event = [](std::string_view, std::string_view) { return std::string(); },
+    .keepAlive = "",
+    .errorSchema = nullptr,
+};
+
 /// The tokens of answers.
 struct Script {
   std::vector<int32_t> ids;
@@ -38,7 +53,12 @@ public:
       : service(served), end(endToken) {}
 
   Reply handle(HttpRequest request, const WakeFn &wake) override;
-  bool isOpen(std::string_view) const override { return true; }
+  bool isOpen(std::string_view path) const override {
+    return path == kScript || service.isOpen(path);
+  }
+  const Framing &framingOf(std::string_view path) const override {
+    return path.starts_with(kScript) ? kScriptFraming : service.framingOf(path);
+  }
   std::string methods() const override { return service.methods(); }
   void drain() override { service.drain(); }
   bool isDraining() const override { return service.isDraining(); }
@@ -74,14 +94,15 @@ std::optional<int32_t> ScriptedService::next(const Script &from,
 }
 
 Reply ScriptedService::handle(HttpRequest request, const WakeFn &wake) {
-  if (request.path == "/script") {
+  if (request.path == kScript) {
     read(request.body);
     return {.body = "{}"};
   }
   if (request.method != "POST")
     return service.handle(std::move(request), wake);
+  const Framing &framing = framingOf(request.path);
   try {
-    const RouteMatch match = findRoute(request.method, request.path);
+    const RouteMatch match = routeTable().find(request.method, request.path);
     Parsed parsed = match.route.parse(service, request);
     if (auto *const reply = std::get_if<Reply>(&parsed))
       return std::move(*reply);
@@ -90,9 +111,9 @@ Reply ScriptedService::handle(HttpRequest request, const WakeFn &wake) {
     exchange.task.onDraw =
         [this, from = script, counts = std::vector<size_t>(kMostAnswers)](
             size_t choice) mutable { return next(from, counts[choice]++); };
-    return service.start(std::move(exchange), request, wake);
+    return service.start(std::move(exchange), framing, request, wake);
   } catch (const Error &error) {
-    return errorReply(asApiError(error));
+    return framing.error(asApiError(error));
   }
 }
 
@@ -105,21 +126,27 @@ static std::string readText(const char *path) {
 
 static int serve(std::span<const char *const> arguments) {
   ServerOptions options;
+  std::vector<std::string> keys;
   options.listen = "127.0.0.1:0";
   for (const std::string_view each : arguments.subspan(3)) {
+    const std::string value(each.substr(each.find('=') + 1));
     if (each.starts_with("tool-format="))
-      options.toolFormat = each.substr(each.find('=') + 1);
+      options.toolFormat = value;
+    else if (each.starts_with("api-key="))
+      keys.push_back(value);
+    else if (each.starts_with("max-body="))
+      options.bodyBytes = std::stoll(value);
     else if (each == "ignore-unknown=1")
       options.ignoreUnknown = true;
     else
       throw Error(std::string(each) + " is no option of a scripted server");
   }
-  HttpServer http(options, {}, [](const std::string &) {});
+  HttpServer http(options, keys, [](const std::string &) {});
   Model model(arguments[1], readText(arguments[2]));
   SchedulerOptions scheduling;
   scheduling.onStep = [&http] { http.wake(); };
   model.start(std::make_shared<ThreadPool>(1), {});
-  Service service(model, scheduling, options, false);
+  Service service(model, scheduling, options, !keys.empty());
   ScriptedService scripted(service, model.chatFormat().endTokens({}).front());
   http.run(scripted, [&] {
     std::cerr << "scripted answers on " << http.address() << '\n';

@@ -3,10 +3,10 @@
 #include "RequestBodies.h"
 
 #include "server/http/ApiError.h"
-#include "server/protocols/Completions.h"
-#include "server/protocols/Embeddings.h"
 #include "server/protocols/Rerank.h"
 #include "server/protocols/Tokenize.h"
+#include "server/protocols/openai/Completions.h"
+#include "server/protocols/openai/Embeddings.h"
 
 #include <gtest/gtest.h>
 

@@ -42,6 +42,7 @@ private:
   struct Running {
     BatchLine line;
     std::shared_ptr<ReplyStream> stream;
+    const Framing &framing;
     /// The reply in place of the stream's, which was cancelled.
     std::optional<Reply> refusal;
   };
@@ -90,6 +91,7 @@ void Batch::start(BatchLine line) {
     return;
   }
   const uint64_t number = line.number;
+  const Framing &framing = handler.framingOf(line.request.path);
   Reply reply =
       handler.handle(std::move(line.request), [changed = changed, number] {
         const std::lock_guard lock(changed->mutex);
@@ -102,19 +104,20 @@ void Batch::start(BatchLine line) {
   }
   std::optional<Reply> refusal;
   if (reply.stream->isEvents()) {
-    refusal = errorReply(
+    refusal = framing.error(
         {400, "a batch has no streams: stream must be false", "stream"});
     reply.stream->cancel();
   }
   running.emplace(number, Running{std::move(line), std::move(reply.stream),
-                                  std::move(refusal)});
+                                  framing, std::move(refusal)});
 }
 
 void Batch::finish(uint64_t number) {
   const auto found = running.find(number);
   if (found == running.end())
     return;
-  std::optional<Reply> reply = takeWhole(*found->second.stream);
+  std::optional<Reply> reply =
+      takeWhole(*found->second.stream, found->second.framing);
   if (!reply)
     return;
   const Running ended = std::move(found->second);

@@ -7,33 +7,52 @@
 
 #include "qwen/Support/Error.h"
 
-#include <nlohmann/json.hpp>
-
+#include <optional>
 #include <string>
 
 namespace qwen::server {
 
+/// What programs may tell an error by. Each protocol has words of its own.
+enum class ErrorCode : uint8_t {
+  None,
+  InvalidKey,
+  UnknownParameter,
+  UnknownModel,
+  /// The model has another output.
+  UnsupportedModel,
+  /// A prompt is longer than the context.
+  LongContext,
+  QueueFull,
+};
+
 /// An answer with an HTTP status of 4xx or 5xx.
 class ApiError : public Error {
 public:
+  /// Numbers of tokens.
+  struct Lengths {
+    int64_t prompt, context;
+  };
+
   /// `parameter` names the parameter at fault, if one is.
   ApiError(unsigned status, const std::string &message,
-           std::string parameter = "", std::string code = "")
-      : Error(message), httpStatus(status), parameter(std::move(parameter)),
-        code(std::move(code)) {}
+           std::string parameter = "", ErrorCode code = ErrorCode::None)
+      : Error(message), httpStatus(status), wrong(std::move(parameter)),
+        errorCode(code) {}
 
   unsigned status() const { return httpStatus; }
-  /// Members of the error object besides OpenAI's.
-  nlohmann::ordered_json extra = nlohmann::ordered_json::object();
+  /// The parameter at fault; empty if none is.
+  const std::string &parameter() const { return wrong; }
+  ErrorCode code() const { return errorCode; }
+
+  /// Of a prompt that is longer than the context, where they are known.
+  std::optional<Lengths> lengths = {};
   /// Headers that the answer has besides the headers of its status.
   AnswerHeaders headers;
 
-  /// {"error": {"message", "type", "param", "code"}}.
-  nlohmann::ordered_json object() const;
-
 private:
   unsigned httpStatus;
-  std::string parameter, code;
+  std::string wrong;
+  ErrorCode errorCode;
 };
 
 /// The error about a parameter, or a member `name` of one, that nobody reads.

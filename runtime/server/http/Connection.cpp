@@ -147,7 +147,7 @@ std::optional<ApiError> Connection::refuse(const Parser &parser) const {
   if (!shared.keys.empty() && !shared.handler.isOpen(path) && !isPreflight() &&
       !key)
     return ApiError(401, "an API key is needed: Authorization: Bearer KEY", "",
-                    "invalid_api_key");
+                    ErrorCode::InvalidKey);
   if (!isPlainTransfer(fields))
     return ApiError(501, "the transfer encoding " +
                              quote(fields[http::field::transfer_encoding]) +
@@ -183,6 +183,7 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
   Target target = parseTarget(request.target());
   path = std::move(target.path);
   query = std::move(target.query);
+  framing = &shared.handler.framingOf(path);
   version = request.version();
   isHead = request.method() == http::verb::head;
   keepOpen = false;
@@ -222,7 +223,7 @@ asio::awaitable<bool> Connection::read(Parser &parser) {
   if (refused) {
     status = refused->status();
     log();
-    co_await send(errorReply(*refused), false);
+    co_await send(framing->error(*refused), false);
     isRefused = true;
   }
   isAnswering = true;
@@ -347,7 +348,7 @@ asio::awaitable<bool> Connection::awaitStart() {
 
 asio::awaitable<Reply> Connection::collect() {
   while (true) {
-    if (std::optional<Reply> reply = takeWhole(*running))
+    if (std::optional<Reply> reply = takeWhole(*running, *framing))
       co_return *std::move(reply);
     co_await waitForChange(milliseconds(shared.options.keepAlive));
   }
@@ -389,7 +390,7 @@ asio::awaitable<bool> Connection::streamEvents() {
     if (text.empty()) {
       if (co_await waitForChange(milliseconds(shared.options.keepAlive)))
         continue;
-      text = ": keep-alive\n\n";
+      text = framing->keepAlive;
     }
     if (!co_await write(chunked(text, version)))
       co_return false;

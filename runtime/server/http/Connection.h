@@ -113,6 +113,8 @@ private:
 
   // Of the present request.
   std::shared_ptr<ReplyStream> running;
+  /// Of the protocol of `path`; set when the header has come.
+  const Framing *framing = nullptr;
   std::string requestId, method, path, query;
   /// The number of the client's API key (findKey).
   std::optional<size_t> key;

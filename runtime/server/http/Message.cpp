@@ -28,9 +28,9 @@ Target server::parseTarget(std::string_view target) {
   return parsed;
 }
 
-Reply server::errorReply(const ApiError &error) {
+Reply server::errorReply(const ApiError &error, std::string body) {
   Reply reply{.status = error.status(),
-              .body = dump(error.object()),
+              .body = std::move(body),
               .headers = error.headers};
   if (error.status() == 429 || error.status() == 503)
     reply.headers.emplace_back(AnswerHeader::RetryAfter, "1");
@@ -39,12 +39,13 @@ Reply server::errorReply(const ApiError &error) {
   return reply;
 }
 
-std::optional<Reply> server::takeWhole(ReplyStream &stream) {
+std::optional<Reply> server::takeWhole(ReplyStream &stream,
+                                       const Framing &framing) {
   ReplyStream::Part part = stream.take();
   if (!part.isLast)
     return std::nullopt;
   if (const std::optional<ApiError> error = stream.error())
-    return errorReply(*error);
+    return framing.error(*error);
   return Reply{.body = std::move(part.text)};
 }
 

@@ -10,6 +10,8 @@
 
 #include "server/http/ApiError.h"
 
+#include <nlohmann/json.hpp>
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -83,9 +85,26 @@ struct Reply {
   std::shared_ptr<ReplyStream> stream = nullptr;
 };
 
-Reply errorReply(const ApiError &error);
+/// A reply with the status and the headers of an error.
+Reply errorReply(const ApiError &error, std::string body);
+
+/// What a protocol writes besides its answers.
+struct Framing {
+  /// The reply to a request that is refused or has failed.
+  Reply (*error)(const ApiError &error);
+  /// The last bytes of a stream that has failed.
+  std::string (*errorEvent)(const ApiError &error);
+  /// An event of a stream. `data` is JSON; protocols that have no types of
+  /// events leave `type` out.
+  std::string (*event)(std::string_view type, std::string_view data);
+  /// What a stream has while nothing else comes.
+  std::string_view keepAlive;
+  /// The schema of an error, one of Protocol::schemas.
+  const char *errorSchema;
+};
+
 /// The reply of a stream that is not of events, if its last part has come.
-std::optional<Reply> takeWhole(ReplyStream &stream);
+std::optional<Reply> takeWhole(ReplyStream &stream, const Framing &framing);
 
 /// What answers requests. All threads may call all functions.
 class HttpHandler {
@@ -96,6 +115,8 @@ public:
   virtual Reply handle(HttpRequest request, const WakeFn &wake) = 0;
   /// Whether a path answers without a key.
   virtual bool isOpen(std::string_view path) const = 0;
+  /// That of a path's protocol, for requests that do not reach `handle`, too.
+  virtual const Framing &framingOf(std::string_view path) const = 0;
   /// The methods of all paths, with commas.
   virtual std::string methods() const = 0;
   /// Refuses all further requests that the model answers.

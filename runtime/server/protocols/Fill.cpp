@@ -8,7 +8,8 @@
 
 #include "server/Routes.h"
 #include "server/Service.h"
-#include "server/protocols/TextAnswer.h"
+#include "server/protocols/openai/OpenAi.h"
+#include "server/protocols/openai/TextAnswer.h"
 
 #include <algorithm>
 #include <ranges>
@@ -174,6 +175,7 @@ public:
 private:
   std::string write(Delta delta) final;
   std::string finish() final;
+  std::string fail(const ApiError &error) final;
   /// The end of a choice, with its text, or the members that are asked for.
   ordered_json ending(const Delta &delta) const;
 
@@ -232,14 +234,17 @@ std::string FillAnswer::write(Delta delta) {
                                                  {"content", delta.text},
                                                  {"stop", false}}
                                   : ending(delta);
-  return "data: " + dump(object) + "\n\n";
+  return event("", dump(object));
+}
+
+// llama-server's streams have no last event of their own.
+std::string FillAnswer::fail(const ApiError &error) {
+  return event("", framing->error(error).body);
 }
 
 std::string FillAnswer::finish() {
-  if (isEvents()) {
-    const std::optional<ApiError> failure = error();
-    return failure ? "data: " + dump(failure->object()) + "\n\n" : "";
-  }
+  if (isEvents())
+    return "";
   if (choices.size() == 1)
     return dump(ending(choices.front()));
   ordered_json list = ordered_json::array();
@@ -321,4 +326,5 @@ const Protocol protocols::fill = {kFillRoutes, R"json({
     "tokens_evaluated": {"type": "integer"},
     "tokens_cached": {"type": "integer"},
     "timings": {"$ref": "#/components/schemas/Timings"}}}
-})json"};
+})json",
+                                  &openai::kFraming};

@@ -3,6 +3,7 @@
 #include "server/Routes.h"
 #include "server/Service.h"
 #include "server/page/PageFiles.h"
+#include "server/protocols/openai/OpenAi.h"
 
 #include "qwen/Support/Text.h"
 
@@ -57,7 +58,7 @@ static Parsed pageFile(const Service &service, const HttpRequest &request) {
 static Parsed frontPage(const Service &service, const HttpRequest &request) {
   service.requireRunning();
   if (!service.hasPage)
-    return findRoute("GET", "/health").route.parse(service, request);
+    return routeTable().find("GET", "/health").route.parse(service, request);
   return pageReply(
       *std::ranges::find(pageFiles(), "index.html", &PageFile::name), request);
 }
@@ -69,4 +70,4 @@ static constexpr Route kPageRoutes[] = {
    nullptr, kOpen | kPage},
 #include "PageFiles.def"
 };
-const Protocol protocols::page = {kPageRoutes, "{}"};
+const Protocol protocols::page = {kPageRoutes, "{}", &openai::kFraming};

@@ -5,6 +5,7 @@
 #include "server/Answer.h"
 #include "server/Routes.h"
 #include "server/Service.h"
+#include "server/protocols/openai/OpenAi.h"
 
 #include <algorithm>
 
@@ -97,7 +98,7 @@ std::string RerankAnswer::finish() {
                {"model", model},
                {"system_fingerprint", fingerprint},
                {"results", results},
-               {"usage", promptUsage()}});
+               {"usage", openai::promptUsage(*generation)}});
 }
 
 static Reranker rerankerOf(const Service &service) {
@@ -154,4 +155,5 @@ const Protocol protocols::rerank = {kRerankRoutes, R"json({
         "document": {"type": "object", "required": ["text"],
                      "properties": {"text": {"type": "string"}}}}}},
     "usage": {"$ref": "#/components/schemas/Usage"}}}
-})json"};
+})json",
+                                    &openai::kFraming};

@@ -2,6 +2,7 @@
 
 #include "server/Routes.h"
 #include "server/Service.h"
+#include "server/protocols/openai/OpenAi.h"
 
 #include "qwen/Support/Version.h"
 
@@ -41,4 +42,5 @@ const Protocol protocols::status = {kStatusRoutes, R"json({
 "Version": {
   "type": "object", "required": ["version"],
   "properties": {"version": {"type": "string"}}}
-})json"};
+})json",
+                                    &openai::kFraming};

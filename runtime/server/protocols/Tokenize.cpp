@@ -4,6 +4,7 @@
 
 #include "server/Routes.h"
 #include "server/Service.h"
+#include "server/protocols/openai/OpenAi.h"
 
 #include "text/Unicode.h"
 
@@ -137,4 +138,5 @@ const Protocol protocols::tokenize = {kTokenizeRoutes, R"json({
     "vocab_size": {"type": "integer", "minimum": 1},
     "model_max_length": {"type": "integer", "minimum": 1},
     "chat_template": {"type": "string"}}}
-})json"};
+})json",
+                                      &openai::kFraming};

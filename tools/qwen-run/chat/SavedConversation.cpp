@@ -2,7 +2,7 @@
 
 #include "chat/SavedConversation.h"
 
-#include "server/protocols/Chat.h"
+#include "server/protocols/openai/Chat.h"
 
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"

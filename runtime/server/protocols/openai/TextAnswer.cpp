@@ -1,6 +1,6 @@
 //===- TextAnswer.cpp - Answers with drawn tokens -------------------------===//
 
-#include "server/protocols/TextAnswer.h"
+#include "server/protocols/openai/TextAnswer.h"
 
 #include "text/Unicode.h"
 
@@ -13,11 +13,6 @@ using namespace qwen;
 using namespace qwen::server;
 using nlohmann::ordered_json;
 
-/// An event with the JSON `text`.
-static std::string event(const std::string &text) {
-  return "data: " + text + "\n\n";
-}
-
 TextAnswer::TextAnswer(const Service &service, const Names &answerNames)
     : tokenizer(service.tokenizer), names(answerNames), model(service.model()),
       fingerprint(service.fingerprint), id(randomId(names.id)),
@@ -25,8 +20,9 @@ TextAnswer::TextAnswer(const Service &service, const Names &answerNames)
                   std::chrono::system_clock::now().time_since_epoch())
                   .count()) {}
 
-void TextAnswer::begin(std::shared_ptr<Generation> from) {
-  Answer::begin(std::move(from));
+void TextAnswer::begin(std::shared_ptr<Generation> from,
+                       const Framing &protocolFraming) {
+  Answer::begin(std::move(from), protocolFraming);
   states.resize(choices.size());
   head = headOf(base(true), "choices");
 }
@@ -68,10 +64,6 @@ ordered_json server::timingsOf(const Generation &generation) {
           {"predicted_ms", rest * 1e3},
           {"predicted_per_token_ms", ratio(rest * 1e3, timed)},
           {"predicted_per_second", ratio(timed, rest)}};
-}
-
-void server::requireLogits(const Service &service) {
-  service.manifest.model.output.requireLogits(service.model());
 }
 
 std::string TextAnswer::tokenText(int32_t token) const {
@@ -137,7 +129,7 @@ std::string TextAnswer::chunk(const ordered_json &choice,
   std::string text = head;
   if (!choice.is_null())
     text += dump(choice);
-  return event(text + tailOf(more));
+  return event("", text + tailOf(more));
 }
 
 std::string TextAnswer::progressEvent(const Delta &delta) const {
@@ -195,14 +187,12 @@ std::string TextAnswer::finish() {
                    {"timings", timingsOf(*generation)}});
   }
   std::string text;
-  if (const std::optional<ApiError> failure = error()) {
-    text = event(dump(failure->object()));
-  } else if (task().parameters.includeUsage) {
+  if (task().parameters.includeUsage) {
     ordered_json object = base(true);
     object["choices"] = ordered_json::array();
     object["usage"] = usage(generation->usage());
     object["timings"] = timingsOf(*generation);
-    text = event(dump(object));
+    text = event("", dump(object));
   }
-  return text + event("[DONE]");
+  return text + event("", "[DONE]");
 }

@@ -1,7 +1,7 @@
 //===- Embeddings.h - /v1/embeddings ----------------------------*- C++ -*-===//
 
-#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_EMBEDDINGS_H
-#define QWEN_RUNTIME_SERVER_PROTOCOLS_EMBEDDINGS_H
+#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_EMBEDDINGS_H
+#define QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_EMBEDDINGS_H
 
 #include "server/AnswerParameters.h"
 
@@ -18,4 +18,4 @@ struct EmbeddingParameters : ModelParameters, PromptParameters {
 
 } // namespace qwen::server
 
-#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_EMBEDDINGS_H
+#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_EMBEDDINGS_H

@@ -1,7 +1,7 @@
-//===- Messages.h - The messages of a chat ----------------------*- C++ -*-===//
+//===- ChatMessages.h - The messages of a chat ------------------*- C++ -*-===//
 
-#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_MESSAGES_H
-#define QWEN_RUNTIME_SERVER_PROTOCOLS_MESSAGES_H
+#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_CHATMESSAGES_H
+#define QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_CHATMESSAGES_H
 
 #include <nlohmann/json.hpp>
 
@@ -21,4 +21,4 @@ nlohmann::ordered_json messagesSchema(bool ignoreUnknown);
 
 } // namespace qwen::server
 
-#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_MESSAGES_H
+#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_CHATMESSAGES_H

@@ -1,9 +1,9 @@
 //===- Chat.h - /v1/chat/completions ----------------------------*- C++ -*-===//
 
-#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_CHAT_H
-#define QWEN_RUNTIME_SERVER_PROTOCOLS_CHAT_H
+#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_CHAT_H
+#define QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_CHAT_H
 
-#include "server/protocols/ToolParameters.h"
+#include "server/protocols/openai/ToolParameters.h"
 
 namespace qwen::server {
 
@@ -31,4 +31,4 @@ struct ChatParameters : ModelParameters, AnswerParameters, ToolParameters {
 
 } // namespace qwen::server
 
-#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_CHAT_H
+#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_CHAT_H

@@ -1,11 +1,12 @@
 //===- Chat.cpp - /v1/chat/completions ------------------------------------===//
 
-#include "server/protocols/Chat.h"
+#include "server/protocols/openai/Chat.h"
 
 #include "model/ToolFormat.h"
 #include "server/Routes.h"
-#include "server/protocols/Messages.h"
-#include "server/protocols/TextAnswer.h"
+#include "server/protocols/openai/ChatMessages.h"
+#include "server/protocols/openai/OpenAi.h"
+#include "server/protocols/openai/TextAnswer.h"
 
 using namespace qwen;
 using namespace qwen::server;
@@ -284,4 +285,5 @@ const Protocol protocols::chat = {kChatRoutes, R"json({
             "content": {"type": "array",
                         "items": {"$ref": "#/components/schemas/TokenLogprob"}},
             "refusal": {"type": "null"}}}]}}}}}}
-})json"};
+})json",
+                                  &openai::kFraming};

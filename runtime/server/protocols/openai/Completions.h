@@ -1,7 +1,7 @@
 //===- Completions.h - /v1/completions --------------------------*- C++ -*-===//
 
-#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_COMPLETIONS_H
-#define QWEN_RUNTIME_SERVER_PROTOCOLS_COMPLETIONS_H
+#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_COMPLETIONS_H
+#define QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_COMPLETIONS_H
 
 #include "server/AnswerParameters.h"
 
@@ -25,4 +25,4 @@ struct CompletionParameters : ModelParameters,
 
 } // namespace qwen::server
 
-#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_COMPLETIONS_H
+#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_COMPLETIONS_H

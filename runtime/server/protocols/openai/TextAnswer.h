@@ -1,7 +1,7 @@
 //===- TextAnswer.h - Answers with drawn tokens -----------------*- C++ -*-===//
 
-#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_TEXTANSWER_H
-#define QWEN_RUNTIME_SERVER_PROTOCOLS_TEXTANSWER_H
+#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_TEXTANSWER_H
+#define QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_TEXTANSWER_H
 
 #include "server/Answer.h"
 #include "server/Service.h"
@@ -17,7 +17,8 @@ public:
   };
 
   TextAnswer(const Service &service, const Names &names);
-  void begin(std::shared_ptr<Generation> from) final;
+  void begin(std::shared_ptr<Generation> from,
+             const Framing &protocolFraming) final;
 
 protected:
   /// Adds the text of a delta to a choice of an answer or of a chunk.
@@ -68,9 +69,6 @@ nlohmann::ordered_json timingsOf(const Generation &generation);
 /// JSON has no infinity.
 double finite(float logprob);
 
-/// Throws Error if the model draws no tokens.
-void requireLogits(const Service &service);
-
 } // namespace qwen::server
 
-#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_TEXTANSWER_H
+#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_TEXTANSWER_H

@@ -1,10 +1,11 @@
 //===- Embeddings.cpp - /v1/embeddings ------------------------------------===//
 
-#include "server/protocols/Embeddings.h"
+#include "server/protocols/openai/Embeddings.h"
 
 #include "server/Answer.h"
 #include "server/Routes.h"
 #include "server/Service.h"
+#include "server/protocols/openai/OpenAi.h"
 
 #include "text/Retrieval.h"
 
@@ -72,7 +73,7 @@ private:
     return listOf({{"object", "list"}}, "data", element,
                   {{"model", model},
                    {"system_fingerprint", fingerprint},
-                   {"usage", promptUsage()}});
+                   {"usage", openai::promptUsage(*generation)}});
   }
 
   const std::string model, fingerprint;
@@ -120,4 +121,5 @@ const Protocol protocols::embeddings = {kEmbeddingRoutes, R"json({
           {"type": "string"},
           {"type": "array", "minItems": 1, "items": {"type": "number"}}]}}}},
     "usage": {"$ref": "#/components/schemas/Usage"}}}
-})json"};
+})json",
+                                        &openai::kFraming};

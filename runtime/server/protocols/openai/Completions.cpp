@@ -1,10 +1,11 @@
 //===- Completions.cpp - /v1/completions ----------------------------------===//
 
-#include "server/protocols/Completions.h"
+#include "server/protocols/openai/Completions.h"
 
 #include "server/Routes.h"
 #include "server/protocols/Fill.h"
-#include "server/protocols/TextAnswer.h"
+#include "server/protocols/openai/OpenAi.h"
+#include "server/protocols/openai/TextAnswer.h"
 
 using namespace qwen;
 using namespace qwen::server;
@@ -163,4 +164,5 @@ const Protocol protocols::completions = {kCompletionRoutes, R"json({
             "top_logprobs": {"type": "array", "items": {
               "type": ["object", "null"],
               "additionalProperties": {"type": "number"}}}}}]}}}}}}
-})json"};
+})json",
+                                         &openai::kFraming};

@@ -2,6 +2,7 @@
 
 #include "server/Routes.h"
 #include "server/Service.h"
+#include "server/protocols/openai/OpenAi.h"
 
 #include "qwen/Support/Text.h"
 
@@ -33,13 +34,14 @@ static Parsed describeModel(const Service &service,
   const std::string &asked = request.parameter;
   if (!models.empty() && !std::ranges::count(models, asked))
     throw ApiError(404, "no such model: " + quote(asked), "model",
-                   "model_not_found");
+                   ErrorCode::UnknownModel);
   return Reply{.body = dump(modelObject(service, asked))};
 }
 
 static constexpr Route kModelRoutes[] = {
     {"GET", "/v1/models", "List the model", listModels, "Models"},
-    {"GET", "/v1/models/{model}", "Describe the model", describeModel, "Model"},
+    {"GET", "/v1/models/{model}", "Describe the model", describeModel, "Model",
+     kSlashes},
 };
 const Protocol protocols::models = {kModelRoutes, R"json({
 "Model": {
@@ -55,4 +57,5 @@ const Protocol protocols::models = {kModelRoutes, R"json({
     "object": {"const": "list"},
     "data": {"type": "array", "minItems": 1,
              "items": {"$ref": "#/components/schemas/Model"}}}}
-})json"};
+})json",
+                                    &openai::kFraming};

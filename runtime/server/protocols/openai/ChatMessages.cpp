@@ -1,10 +1,10 @@
-//===- Messages.cpp - The messages of a chat ------------------------------===//
+//===- ChatMessages.cpp - The messages of a chat --------------------------===//
 
-#include "server/protocols/Messages.h"
+#include "server/protocols/openai/ChatMessages.h"
 
 #include "server/Parameters.h"
 #include "server/http/ApiError.h"
-#include "server/protocols/ToolParameters.h"
+#include "server/protocols/openai/ToolParameters.h"
 
 #include "qwen/Support/Text.h"
 

@@ -1,7 +1,7 @@
 //===- ToolParameters.h - Tools and their calls in requests -----*- C++ -*-===//
 
-#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_TOOLPARAMETERS_H
-#define QWEN_RUNTIME_SERVER_PROTOCOLS_TOOLPARAMETERS_H
+#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_TOOLPARAMETERS_H
+#define QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_TOOLPARAMETERS_H
 
 #include "server/AnswerParameters.h"
 #include "text/CallParser.h"
@@ -35,4 +35,4 @@ nlohmann::ordered_json toolCallsSchema(bool ignoreUnknown);
 
 } // namespace qwen::server
 
-#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_TOOLPARAMETERS_H
+#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_TOOLPARAMETERS_H

@@ -1,6 +1,6 @@
 //===- ToolParameters.cpp - Tools and their calls in requests -------------===//
 
-#include "server/protocols/ToolParameters.h"
+#include "server/protocols/openai/ToolParameters.h"
 
 #include "model/ToolFormat.h"
 #include "server/http/ApiError.h"
