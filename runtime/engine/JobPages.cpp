@@ -110,6 +110,11 @@ void JobPages::cutPrefix(Job &job) const {
 void JobPages::restart(Job &job, std::span<const int32_t> prompt,
                        const ModelInfo &model) {
   model.requirePrompt(prompt, "the prompt");
+  if (job.sequence < 0) {
+    // It still waits, and gets its pages when it begins.
+    job.restart(prompt, model);
+    return;
+  }
   const auto differ = std::ranges::mismatch(job.tokens, prompt);
   // The tokens whose rows are wanted run again even if they have run.
   int64_t same = std::min({differ.in1 - job.tokens.begin(),

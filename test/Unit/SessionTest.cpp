@@ -99,6 +99,18 @@ TEST_F(SessionTest, KeepsWhatThePromptHasInCommon) {
   EXPECT_EQ(ran, (std::vector<int32_t>{9}));
 }
 
+TEST_F(SessionTest, TakesOtherTokensBeforeTheFirstRun) {
+  Session session(engine, {.temperature = 0});
+  session.setTokens(std::array{3, 4});
+  session.setTokens(std::array{5, 9, 3});
+  EXPECT_EQ(messageOf([&] { session.setTokens({}); }),
+            "the prompt is empty: at least one token is needed");
+  EXPECT_EQ(session.next(), 4);
+  EXPECT_EQ(ran, (std::vector<int32_t>{5, 9, 3}));
+  session.setTokens(std::array{5, 9});
+  EXPECT_EQ(session.next(), 10);
+}
+
 TEST_F(SessionTest, EndsAtTheContext) {
   Session session(engine, {.temperature = 0});
   session.setTokens(std::vector<int32_t>(100, 3));
