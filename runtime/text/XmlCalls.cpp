@@ -70,6 +70,9 @@ private:
   /// The tool that is called, or null, and the parameters that have begun.
   const Tool *tool = nullptr;
   std::vector<std::string> given;
+  /// Whether the parameter has had a value before. The first one counts, as it
+  /// may have left, and names of an object come once.
+  bool isRepeated = false;
   bool isInValue = false;
   /// Whether the value has begun behind the newline of its tag.
   bool hasValueBegun = false;
@@ -99,8 +102,9 @@ Begin XmlReader::begin(std::string_view text, bool isBare, size_t &size) {
 }
 
 void XmlReader::beginValue(const std::string &key, std::string &arguments) {
-  arguments += std::exchange(hasParameters, true) ? ", \"" : "{\"";
-  arguments += jsonEscaped(key) + "\": ";
+  isRepeated = std::ranges::count(given, key) > 0;
+  std::string name = std::exchange(hasParameters, true) ? ", \"" : "{\"";
+  name += jsonEscaped(key) + "\": ";
   tool = findTool(tools, toolName);
   types =
       tool ? propertyTypes(tool->parameters, key) : SchemaTypes{kStringType};
@@ -109,7 +113,9 @@ void XmlReader::beginValue(const std::string &key, std::string &arguments) {
     values = propertyValues(tool->parameters, key);
   given.push_back(key);
   if (types == kStringType)
-    arguments += '"';
+    name += '"';
+  if (!isRepeated)
+    arguments += name;
   isInValue = true;
   hasValueBegun = false;
   isValueEmpty = true;
@@ -118,6 +124,8 @@ void XmlReader::beginValue(const std::string &key, std::string &arguments) {
 
 void XmlReader::addToValue(std::string_view text, std::string &arguments) {
   isValueEmpty &= text.empty();
+  if (isRepeated)
+    return;
   if (types == kStringType)
     arguments += jsonEscaped(text);
   else
@@ -132,7 +140,8 @@ void XmlReader::addToValue(std::string_view text, std::string &arguments) {
 }
 
 void XmlReader::endValue(std::string &arguments) {
-  arguments += types == kStringType ? "\"" : typedValue(value, types, values);
+  if (!isRepeated)
+    arguments += types == kStringType ? "\"" : typedValue(value, types, values);
   isInValue = false;
 }
 

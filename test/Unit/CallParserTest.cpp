@@ -372,6 +372,16 @@ TEST(CallParser, AParameterMayLackItsEnd) {
   // A parameter comes once.
   EXPECT_EQ(read("<parameter=where>\na\n<parameter=where>\nb\n</parameter>\n"),
             "b:look|a:{\"where\": \"a\\n<parameter=where>\\nb\"}|e:");
+  // So do names of an object: of two values, the first one counts.
+  for (const std::string twice : {"where", "count"}) {
+    const auto of = [&](const std::string &value) {
+      return "<parameter=" + twice + ">\n" + value + "\n</parameter>\n";
+    };
+    const std::string last = "<parameter=deep>\ntrue\n</parameter>\n";
+    EXPECT_EQ(read(of("1") + of("2") + last), read(of("1") + last)) << twice;
+    EXPECT_EQ(read(of("1") + last + of("2\n</function>")), read(of("1") + last))
+        << twice;
+  }
 }
 
 TEST(CallParser, ProseMayQuoteMarks) {
