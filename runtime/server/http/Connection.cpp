@@ -324,14 +324,41 @@ static bool hasEnded(int socket) {
   return (descriptor.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
+namespace {
+/// Closes the stream of a coroutine that ends before it returns: by an
+/// exception, or destroyed by asio because memory for its next operation lacks.
+/// Else the coroutine that it waits together with would go on alone.
+class CloseUnlessDone {
+public:
+  explicit CloseUnlessDone(ByteStream &ofConnection) : stream(ofConnection) {}
+  ~CloseUnlessDone() {
+    if (!isDone)
+      stream.close();
+  }
+  CloseUnlessDone(const CloseUnlessDone &) = delete;
+  CloseUnlessDone &operator=(const CloseUnlessDone &) = delete;
+
+  /// Passes on what the coroutine returns.
+  template <typename Result> Result done(Result result) {
+    isDone = true;
+    return result;
+  }
+
+private:
+  ByteStream &stream;
+  bool isDone = false;
+};
+} // namespace
+
 asio::awaitable<bool> Connection::watch() {
+  CloseUnlessDone end(stream);
   auto &socket = stream.socket();
   asio::steady_timer pause(shared.io);
   do {
     const auto [error] =
         co_await socket.async_wait(asio::socket_base::wait_read, kWait);
     if (error || hasEnded(socket.native_handle()))
-      co_return false;
+      co_return end.done(false);
     // The client has sent its next request, and its end may follow.
     pause.expires_after(std::chrono::milliseconds(50));
     co_await pause.async_wait(kWait);
@@ -341,15 +368,17 @@ asio::awaitable<bool> Connection::watch() {
 asio::awaitable<bool> Connection::awaitStart() {
   // The scheduler's steps wake connections, and it does not have the request.
   constexpr std::chrono::milliseconds kPause(5);
+  CloseUnlessDone end(stream);
   while (!running->hasStarted())
     co_await waitForChange(kPause);
-  co_return true;
+  co_return end.done(true);
 }
 
 asio::awaitable<Reply> Connection::collect() {
+  CloseUnlessDone end(stream);
   while (true) {
     if (std::optional<Reply> reply = takeWhole(*running, *framing))
-      co_return *std::move(reply);
+      co_return end.done(*std::move(reply));
     co_await waitForChange(milliseconds(shared.options.keepAlive));
   }
 }
@@ -379,13 +408,14 @@ static std::string chunked(const std::string &text, unsigned version) {
 }
 
 asio::awaitable<bool> Connection::streamEvents() {
+  CloseUnlessDone end(stream);
   while (true) {
     auto [text, isLast] = running->take();
     if (isLast) {
       text = chunked(text, version);
       if (version >= 11)
         text += "0\r\n\r\n";
-      co_return co_await write(text);
+      co_return end.done(co_await write(text));
     }
     if (text.empty()) {
       if (co_await waitForChange(milliseconds(shared.options.keepAlive)))
@@ -393,7 +423,7 @@ asio::awaitable<bool> Connection::streamEvents() {
       text = framing->keepAlive;
     }
     if (!co_await write(chunked(text, version)))
-      co_return false;
+      co_return end.done(false);
   }
 }
 

@@ -124,6 +124,22 @@ private:
 };
 } // namespace
 
+namespace {
+/// Calls a function at the end of a coroutine. One for whose operation memory
+/// lacks does not go on: asio destroys it where it waits, and throws from
+/// io_context::run.
+template <typename Function> class AtEnd {
+public:
+  explicit AtEnd(Function atEnd) : function(std::move(atEnd)) {}
+  ~AtEnd() { function(); }
+  AtEnd(const AtEnd &) = delete;
+  AtEnd &operator=(const AtEnd &) = delete;
+
+private:
+  Function function;
+};
+} // namespace
+
 struct HttpServer::State {
   State(const ServerOptions &options, std::vector<std::string> keys, LogFn log);
   ~State();
@@ -148,6 +164,8 @@ struct HttpServer::State {
   asio::awaitable<void> drain();
   /// Ends the connections, and waits for what they have begun.
   void endConnections();
+  /// Begins again what must last, if memory that lacked has ended it.
+  void resume(const ConnectionShared &shared, HttpHandler &handler) noexcept;
   /// Logs why a connection failed.
   void tell(const char *what) const noexcept;
 
@@ -163,6 +181,8 @@ struct HttpServer::State {
   std::optional<asio::signal_set> signals;
   SpareDescriptor spare;
   std::list<Connection *> connections;
+  /// Whether the coroutines of these names run.
+  bool isAccepting = false, awaitsSignals = false;
   /// Ends before all that its threads use.
   Workers workers{2};
 };
@@ -245,14 +265,16 @@ asio::awaitable<void> HttpServer::State::handle(const ConnectionShared &shared,
                                                 ByteStream::Socket socket) {
   Connection connection(shared, std::move(socket));
   const auto place = connections.insert(connections.end(), &connection);
+  const AtEnd leave([&] {
+    connections.erase(place);
+    connection.cancel();
+  });
   try {
     co_await connection.serve();
   } catch (const std::exception &error) {
     // No memory for one request does not end the others.
     tell(error.what());
   }
-  connections.erase(place);
-  connection.cancel();
 }
 
 bool HttpServer::State::closeUnread() {
@@ -302,6 +324,8 @@ void HttpServer::State::start(const ConnectionShared &shared,
 
 asio::awaitable<void>
 HttpServer::State::accept(const ConnectionShared &shared) {
+  isAccepting = true;
+  const AtEnd ends([&] { isAccepting = false; });
   asio::steady_timer pause(io);
   while (acceptor.is_open()) {
     try {
@@ -342,6 +366,18 @@ asio::awaitable<void> HttpServer::State::drain() {
   io.stop();
 }
 
+void HttpServer::State::resume(const ConnectionShared &shared,
+                               HttpHandler &handler) noexcept {
+  try {
+    if (!isAccepting && acceptor.is_open())
+      asio::co_spawn(io, accept(shared), asio::detached);
+    if (!awaitsSignals)
+      asio::co_spawn(io, awaitSignals(handler), asio::detached);
+  } catch (const std::exception &error) {
+    tell(error.what());
+  }
+}
+
 void HttpServer::State::endConnections() {
   for (Connection *connection : connections)
     connection->abort();
@@ -356,6 +392,8 @@ void HttpServer::State::endConnections() {
 }
 
 asio::awaitable<void> HttpServer::State::awaitSignals(HttpHandler &handler) {
+  awaitsSignals = true;
+  const AtEnd ends([&] { awaitsSignals = false; });
   co_await signals->async_wait(kWait);
   handler.drain();
   acceptor.close();
@@ -440,7 +478,13 @@ void HttpServer::run(HttpHandler &handler,
   server.spare.open();
   requireDescriptor();
   onReady();
-  runAll(server.io);
+  while (!server.io.stopped())
+    try {
+      server.resume(shared, handler);
+      server.io.run_one();
+    } catch (const std::exception &error) {
+      server.tell(error.what());
+    }
   server.endConnections();
 } catch (const boost::system::system_error &error) {
   throw Error("cannot serve: " + error.code().message());
