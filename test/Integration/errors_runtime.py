@@ -2,7 +2,7 @@
 import json
 import struct
 
-from errors_files import HEADER, SECTIONS, VERSION, Row, artifact, flipped, patched, written
+from errors_files import HEADER, SECTIONS, VERSION, Row, artifact, edited, flipped, patched, written
 
 LOGITS = "qwen-run logits bad.qwen --ids 2,3,4 -o bad.npy"
 NO_TOKENIZER = "qwen-run: good.qwen has no tokenizer, because its checkpoint had none: only token ids work"
@@ -150,6 +150,10 @@ ROWS = [
         "qwen-run: cannot write './bad.qwen': it is the input 'bad.qwen'; name another file"),
     Row("a picture onto the model", artifact(lambda data, header, sections: data), "qwen-run bench bad.qwen --profile --svg bad.qwen", 1,
         "qwen-run: cannot write 'bad.qwen': it is an input; name another file"),
+    Row("a picture onto a checkpoint", edited(), "qwen-run bench bad --profile --svg bad/config.json", 1,
+        "qwen-run: cannot write 'bad/config.json': it is an input; name another file"),
+    Row("answers onto a checkpoint", edited(), "qwen-run batch bad scripts/errors.py -o ./bad/config.json", 1,
+        "qwen-run: cannot write './bad/config.json': it is the input 'bad/config.json'; name another file"),
     Row("vectors onto their texts", written("bad", "x"), "qwen-run embed stories.qwen bad -o bad", 1,
         "qwen-run: cannot write 'bad': it is an input; name another file"),
     Row("vectors onto standard input", written("bad", "x"), "sh -c 'qwen-run embed stories.qwen -o bad < bad'", 1,

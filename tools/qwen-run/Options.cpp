@@ -5,6 +5,7 @@
 #include "TableOptions.h"
 
 #include "cache/CompiledModel.h"
+#include "cache/ModelSource.h"
 #include "chat/Screen.h"
 #include "engine/CpuCount.h"
 #include "jinja/ChatTemplate.h"
@@ -29,9 +30,18 @@ const std::string &ModelFile::path() const {
     writeOut(screenText(describeCompile(given, flags->arguments)));
     throw CommandDone();
   }
-  if (compiled.empty())
+  if (compiled.empty()) {
+    // The compiler is another process, whose inputs are not noted here.
+    noteInput();
     compiled = compiledModel(given, flags->arguments);
+  }
   return compiled;
+}
+
+void ModelFile::noteInput() const {
+  qwen::noteInput(given);
+  for (const auto &[name, file] : findModel(given).files())
+    qwen::noteInput(file.string());
 }
 
 void qwen::run::addFile(const Command &command, ModelFile &file,

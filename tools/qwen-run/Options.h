@@ -64,9 +64,9 @@ public:
   /// Throws Error; with --dry-run, it prints what it would do and throws
   /// CommandDone.
   const std::string &path() const;
-  /// Notes MODEL as an input, for a command that makes its output before it
-  /// opens the model.
-  void noteInput() const { qwen::noteInput(given); }
+  /// Notes the files of MODEL as inputs, for a command that makes its output
+  /// before it opens the model.
+  void noteInput() const;
   /// Takes the options of the compile of another model of the command.
   void shareFlags(const ModelFile &other) { flags = other.flags; }
 
