@@ -43,21 +43,8 @@ std::string Answer::summary() const {
 }
 
 std::string Answer::write(Delta delta) {
-  Delta &all = choices[delta.choice];
-  all.text += delta.text;
-  all.reasoning += delta.reasoning;
-  for (CallDelta &call : delta.calls)
-    if (call.index == all.calls.size())
-      all.calls.push_back(std::move(call));
-    else
-      all.calls[call.index].arguments += call.arguments;
-  all.kept = std::move(delta.kept);
-  std::ranges::move(delta.tokens, std::back_inserter(all.tokens));
-  if (!delta.finish.empty()) {
-    all.finish = delta.finish;
-    all.stopReason = delta.stopReason;
-    all.score = delta.score;
-  }
+  const size_t choice = delta.choice;
+  choices[choice].add(std::move(delta));
   return "";
 }
 
@@ -71,12 +58,11 @@ std::string server::tailOf(const ordered_json &more) {
   return more.empty() ? "]}" : "]," + dump(more).substr(1);
 }
 
-std::string
-Answer::listOf(const ordered_json &object, const char *list,
-               const std::function<ordered_json(const Delta &)> &element,
-               const ordered_json &more) const {
+std::string Answer::listOf(const ordered_json &object, const char *list,
+                           const std::function<ordered_json(Delta &)> &element,
+                           const ordered_json &more) {
   std::string text = headOf(object, list);
-  for (const Delta &choice : choices)
+  for (Delta &choice : choices)
     text.append(choice.choice ? "," : "").append(dump(element(choice)));
   return text + tailOf(more);
 }

@@ -40,15 +40,16 @@ protected:
 
   const GenerationTask &task() const { return generation->task(); }
   /// The text of `object` with the list `list`, of an element for each choice,
-  /// and then the members of `more`. Only one element is there as an object.
+  /// which may take what the choice has, and then the members of `more`. Only
+  /// one element is there as an object.
   std::string
   listOf(const nlohmann::ordered_json &object, const char *list,
-         const std::function<nlohmann::ordered_json(const Delta &)> &element,
-         const nlohmann::ordered_json &more) const;
+         const std::function<nlohmann::ordered_json(Delta &)> &element,
+         const nlohmann::ordered_json &more);
 
   std::shared_ptr<Generation> generation;
   const Framing *framing = nullptr;
-  /// All deltas of each choice.
+  /// All deltas of each choice, joined.
   std::vector<Delta> choices;
 };
 

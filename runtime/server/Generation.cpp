@@ -210,11 +210,7 @@ bool Generation::isRefused() const {
 
 void Generation::push(Delta delta) {
   hasContent |= !delta.progress;
-  deltaBytes += sizeof(Delta) + delta.text.size() + delta.reasoning.size();
-  for (const CallDelta &call : delta.calls)
-    deltaBytes += sizeof(call) + call.name.size() + call.arguments.size();
-  for (const TokenRecord &token : delta.tokens)
-    deltaBytes += sizeof(token) + token.top.size() * sizeof(TokenLogprob);
+  deltaBytes += delta.size();
   deltas.push_back(std::move(delta));
 }
 
@@ -267,28 +263,17 @@ void Generation::add(Delta &delta, const AnswerEvent &event) {
   Choice &state = *states[delta.choice];
   // The prompt comes before all of the answer.
   state.characters.finish();
-  std::ranges::move(std::exchange(state.echoed, {}),
-                    std::back_inserter(delta.tokens));
-  delta.text += std::exchange(state.echo, {});
+  if (!state.echo.empty() || !state.echoed.empty())
+    state.items.add({AnswerEventKind::Text, std::exchange(state.echo, {})},
+                    std::exchange(state.echoed, {}), delta);
+  std::vector<TokenRecord> records;
   auto record = state.tokens.begin();
   for (const AnswerToken &token : event.tokens) {
     record->offset = state.characters.count() + token.begin;
-    delta.tokens.push_back(std::move(*record++));
+    records.push_back(std::move(*record++));
   }
   state.tokens.erase(state.tokens.begin(), record);
-  if (event.kind == AnswerEventKind::Text)
-    delta.text += event.text;
-  if (event.kind == AnswerEventKind::Reasoning)
-    delta.reasoning += event.text;
-  if (event.kind == AnswerEventKind::ToolCallBegin)
-    delta.calls.push_back(
-        {.index = state.calls++, .id = randomId("call_"), .name = event.text});
-  if (event.kind != AnswerEventKind::ToolCallArguments)
-    return;
-  // A delta has each call once.
-  if (delta.calls.empty())
-    delta.calls.push_back({.index = state.calls - 1});
-  delta.calls.back().arguments += event.text;
+  state.items.add(event, std::move(records), delta);
 }
 
 TokenRecord Generation::recordOf(const TokenEvent &event) const {
@@ -321,11 +306,6 @@ bool Generation::onToken(size_t choice, const TokenEvent &event) {
   }
   const std::lock_guard lock(mutex);
   return !state.parser.stop() && !isTooLarge();
-}
-
-/// The word of OpenAI's interface for a reason.
-static const char *finishOf(EndReason reason) {
-  return reason == EndReason::Length ? "length" : "stop";
 }
 
 std::optional<ApiError> Generation::failureOf(size_t choice,
@@ -381,14 +361,16 @@ Delta Generation::endOf(size_t choice, EndReason reason) {
     reason = std::ranges::count(stops, state.lastToken) ? EndReason::Stop
                                                         : EndReason::Length;
   last.score = state.score;
-  last.finish = stop ? "stop" : finishOf(reason);
-  if (last.finish == "stop" && state.parser.hasCalls())
-    last.finish = "tool_calls";
-  if (stop)
-    last.stopReason = *stop;
-  else if (reason == EndReason::Stop &&
-           std::ranges::count(what.parameters.stopTokens, state.lastToken))
-    last.stopReason = state.lastToken;
+  if (!stop && reason == EndReason::Length)
+    last.finish = Finish::Length;
+  else if (state.parser.hasCalls())
+    last.finish = Finish::Calls;
+  else
+    last.finish = stop ? Finish::StopString : Finish::Stop;
+  last.stopString = stop;
+  if (!stop && reason == EndReason::Stop &&
+      std::ranges::count(what.parameters.stopTokens, state.lastToken))
+    last.stopToken = state.lastToken;
   return last;
 }
 

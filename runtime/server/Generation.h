@@ -12,6 +12,7 @@
 #include "engine/Scheduler.h"
 #include "grammar/AnswerConstraint.h"
 #include "server/AnswerParameters.h"
+#include "server/Items.h"
 #include "server/Metrics.h"
 #include "server/http/Message.h"
 #include "text/AnswerParser.h"
@@ -20,48 +21,6 @@
 #include <stop_token>
 
 namespace qwen::server {
-
-/// A token of a prompt or an answer.
-struct TokenRecord {
-  int32_t id;
-  /// Number of characters of the text before its first one. The tokens of one
-  /// character have the same.
-  int64_t offset = 0;
-  /// Nothing without logprobs, and for the first token of a prompt.
-  std::optional<float> logprob = {};
-  std::vector<TokenLogprob> top = {};
-};
-
-/// A call of a tool, or a part of one.
-struct CallDelta {
-  /// Number of the calls of the choice before it.
-  size_t index;
-  /// Of the first part only.
-  std::string id = {}, name = {};
-  /// A part of a JSON object.
-  std::string arguments = {};
-};
-
-/// What a choice has got since its last delta.
-struct Delta {
-  size_t choice;
-  std::string text = {};
-  std::string reasoning = {};
-  std::vector<CallDelta> calls = {};
-  std::vector<TokenRecord> tokens = {};
-  /// After a part of the prompt has run, with the time since the start.
-  std::optional<Progress> progress = {};
-  double seconds = 0;
-  /// What GenerationTask::keep returned.
-  std::vector<float> kept = {};
-  /// At the end of the choice: "stop", "length" or "tool_calls". The last one
-  /// stands for calls that are whole.
-  std::string finish = {};
-  /// The stop string or stop token that ended it; null for the model's own.
-  nlohmann::ordered_json stopReason = {};
-  /// Of a beam search, at the end.
-  std::optional<double> score = {};
-};
 
 /// Numbers of tokens.
 struct Usage {
@@ -169,8 +128,7 @@ private:
     /// Seconds from the arrival to the last token.
     double lastTokenTime = 0;
     int32_t lastToken = -1;
-    /// Number of calls that have begun.
-    size_t calls = 0;
+    ItemList items;
     std::optional<double> score = {};
   };
 

@@ -154,7 +154,7 @@ TEST(RoutesTest, ADescriptionHasEachMethodOfAPath) {
             (Names{"/v1/responses", "/v1/responses/{id}",
                    "/v1/responses/{id}/cancel", "/v1/files/{name}"}));
   const auto &path = paths["/v1/responses/{id}"];
-  EXPECT_EQ(membersOf(path), (Names{"get", "delete"}));
+  ASSERT_EQ(membersOf(path), (Names{"get", "delete"}));
   EXPECT_EQ(path["delete"]["summary"], "Delete an answer");
   const auto &cancel = paths["/v1/responses/{id}/cancel"]["post"];
   EXPECT_EQ(cancel["parameters"].size(), 1U);

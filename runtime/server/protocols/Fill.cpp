@@ -177,7 +177,7 @@ private:
   std::string finish() final;
   std::string fail(const ApiError &error) final;
   /// The end of a choice, with its text, or the members that are asked for.
-  ordered_json ending(const Delta &delta) const;
+  ordered_json ending(const Delta &delta, const std::string &text) const;
 
   const std::string model, fingerprint;
   /// FillParameters::fields.
@@ -202,38 +202,47 @@ static ordered_json membersOf(J object, const std::vector<std::string> &paths) {
   return members;
 }
 
-ordered_json FillAnswer::ending(const Delta &delta) const {
+/// The text of all items, which are texts.
+static std::string textOf(const Delta &delta) {
+  std::string text;
+  for (const ItemDelta &part : delta.items)
+    text += part.text;
+  return text;
+}
+
+ordered_json FillAnswer::ending(const Delta &delta,
+                                const std::string &text) const {
   const Usage usage = generation->usage();
-  const bool isWord = delta.stopReason.is_string();
-  const ordered_json all = {
-      {"index", delta.choice},
-      {"content", delta.text},
-      {"stop", true},
-      {"stop_type", delta.finish == "length" ? "limit"
-                    : isWord                 ? "word"
-                                             : "eos"},
-      {"stopping_word", isWord ? delta.stopReason : ordered_json("")},
-      {"model", model},
-      {"system_fingerprint", fingerprint},
-      {"x_seed", *task().parameters.seed},
-      {"truncated", false},
-      {"tokens_predicted", usage.drawn},
-      {"tokens_evaluated", usage.prompt},
-      {"tokens_cached", usage.cached},
-      {"timings", timingsOf(*generation)}};
+  const ordered_json all = {{"index", delta.choice},
+                            {"content", text},
+                            {"stop", true},
+                            {"stop_type", delta.finish == Finish::Length
+                                              ? "limit"
+                                          : delta.stopString ? "word"
+                                                             : "eos"},
+                            {"stopping_word", delta.stopString.value_or("")},
+                            {"model", model},
+                            {"system_fingerprint", fingerprint},
+                            {"x_seed", *task().parameters.seed},
+                            {"truncated", false},
+                            {"tokens_predicted", usage.drawn},
+                            {"tokens_evaluated", usage.prompt},
+                            {"tokens_cached", usage.cached},
+                            {"timings", timingsOf(*generation)}};
   return fields.empty() ? all : membersOf(all, fields);
 }
 
 std::string FillAnswer::write(Delta delta) {
   if (!isEvents())
     return Answer::write(std::move(delta));
-  if (delta.finish.empty() && delta.text.empty())
+  const std::string piece = textOf(delta);
+  const bool goesOn = delta.finish == Finish::None;
+  if (goesOn && piece.empty())
     return "";
-  const ordered_json object = delta.finish.empty()
-                                  ? ordered_json{{"index", delta.choice},
-                                                 {"content", delta.text},
-                                                 {"stop", false}}
-                                  : ending(delta);
+  const ordered_json object = goesOn ? ordered_json{{"index", delta.choice},
+                                                    {"content", piece},
+                                                    {"stop", false}}
+                                     : ending(delta, piece);
   return event("", dump(object));
 }
 
@@ -246,10 +255,10 @@ std::string FillAnswer::finish() {
   if (isEvents())
     return "";
   if (choices.size() == 1)
-    return dump(ending(choices.front()));
+    return dump(ending(choices.front(), textOf(choices.front())));
   ordered_json list = ordered_json::array();
   for (const Delta &choice : choices)
-    list.push_back(ending(choice));
+    list.push_back(ending(choice, textOf(choice)));
   return dump(list);
 }
 

@@ -166,7 +166,7 @@ public:
                    {"chatcmpl-", "chat.completion", "chat.completion.chunk"}) {}
 
 private:
-  void addText(ordered_json &choice, const Delta &delta,
+  void addText(ordered_json &choice, const openai::Folded &part,
                bool isChunk) const override;
   ordered_json logprobs(const std::vector<TokenRecord> &tokens) const override;
   ordered_json opening(size_t choice) const override;
@@ -174,7 +174,7 @@ private:
 } // namespace
 
 /// A call in OpenAI's form, or a part of one.
-static ordered_json callOf(const CallDelta &call, bool isChunk) {
+static ordered_json callOf(const openai::CallPart &call, bool isChunk) {
   ordered_json object = ordered_json::object();
   ordered_json function = ordered_json::object();
   if (isChunk)
@@ -189,22 +189,22 @@ static ordered_json callOf(const CallDelta &call, bool isChunk) {
   return object;
 }
 
-void ChatAnswer::addText(ordered_json &choice, const Delta &delta,
+void ChatAnswer::addText(ordered_json &choice, const openai::Folded &part,
                          bool isChunk) const {
   ordered_json message = ordered_json::object();
   if (!isChunk)
     message["role"] = "assistant";
-  if (!isChunk && delta.text.empty() && !delta.calls.empty())
+  if (!isChunk && part.text.empty() && !part.calls.empty())
     message["content"] = nullptr;
-  else if (!isChunk || !delta.text.empty())
-    message["content"] = delta.text;
+  else if (!isChunk || !part.text.empty())
+    message["content"] = part.text;
   // A member that is never left out in OpenAI's answers.
   if (!isChunk)
     message["refusal"] = nullptr;
   // The names of DeepSeek and llama.cpp, and of vLLM.
-  if (!delta.reasoning.empty())
-    message["reasoning_content"] = message["reasoning"] = delta.reasoning;
-  for (const CallDelta &call : delta.calls)
+  if (!part.reasoning.empty())
+    message["reasoning_content"] = message["reasoning"] = part.reasoning;
+  for (const openai::CallPart &call : part.calls)
     message["tool_calls"].push_back(callOf(call, isChunk));
   choice[isChunk ? "delta" : "message"] = message;
 }

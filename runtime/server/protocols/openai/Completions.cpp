@@ -71,9 +71,9 @@ public:
       : TextAnswer(service, {"cmpl-", "text_completion", "text_completion"}) {}
 
 private:
-  void addText(ordered_json &choice, const Delta &delta,
+  void addText(ordered_json &choice, const openai::Folded &part,
                bool /*isChunk*/) const override {
-    choice["text"] = delta.text;
+    choice["text"] = part.text;
   }
   ordered_json logprobs(const std::vector<TokenRecord> &tokens) const override;
   ordered_json opening(size_t /*choice*/) const override { return nullptr; }

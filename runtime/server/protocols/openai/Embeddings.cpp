@@ -61,7 +61,7 @@ public:
 
 private:
   std::string finish() override {
-    const auto element = [&](const Delta &delta) -> ordered_json {
+    const auto element = [&](Delta &delta) -> ordered_json {
       const std::vector<float> vector = embeddingOf(
           delta.kept,
           static_cast<size_t>(dimensions.value_or(std::ssize(delta.kept))));

@@ -76,36 +76,35 @@ double server::finite(float logprob) {
   return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
 }
 
-ordered_json TextAnswer::choiceOf(const Delta &delta, bool isChunk,
-                                  State &state) const {
+ordered_json TextAnswer::choiceOf(const openai::Folded &part, const Delta &end,
+                                  bool isChunk, State &state) const {
   const AnswerParameters &parameters = task().parameters;
-  ordered_json choice = {{"index", delta.choice}};
-  addText(choice, delta, isChunk);
+  ordered_json choice = {{"index", end.choice}};
+  addText(choice, part, isChunk);
   // A chunk may have no tokens.
-  choice["logprobs"] = !parameters.logprobs || (isChunk && delta.tokens.empty())
+  choice["logprobs"] = !parameters.logprobs || (isChunk && part.tokens.empty())
                            ? ordered_json()
-                           : logprobs(delta.tokens);
-  choice["finish_reason"] =
-      delta.finish.empty() ? ordered_json() : ordered_json(delta.finish);
-  if (!delta.finish.empty())
-    choice["stop_reason"] = delta.stopReason;
-  if (delta.score)
-    choice["x_score"] = *delta.score;
+                           : logprobs(part.tokens);
+  choice["finish_reason"] = openai::finishReason(end);
+  if (end.finish != Finish::None)
+    choice["stop_reason"] = openai::stopReason(end);
+  if (end.score)
+    choice["x_score"] = *end.score;
   if (parameters.returnTokenIds) {
     const std::vector<int32_t> &prompt =
-        task().prompts[generation->promptOf(delta.choice)];
+        task().prompts[generation->promptOf(end.choice)];
     if (!std::exchange(state.hasPrompt, true))
       choice["prompt_token_ids"] = prompt;
     // The tokens of a prompt that is echoed come first.
     size_t skip = 0;
     if (parameters.echo && state.tokens < prompt.size())
-      skip = std::min(prompt.size() - state.tokens, delta.tokens.size());
+      skip = std::min(prompt.size() - state.tokens, part.tokens.size());
     ordered_json ids = ordered_json::array();
-    for (size_t i = skip; i < delta.tokens.size(); ++i)
-      ids.push_back(delta.tokens[i].id);
+    for (size_t i = skip; i < part.tokens.size(); ++i)
+      ids.push_back(part.tokens[i].id);
     choice["token_ids"] = ids;
   }
-  state.tokens += delta.tokens.size();
+  state.tokens += part.tokens.size();
   return choice;
 }
 
@@ -150,27 +149,23 @@ std::string TextAnswer::write(Delta delta) {
   if (!std::exchange(state.hasOpening, true))
     if (const ordered_json first = opening(delta.choice); !first.is_null())
       text += chunk(first);
-  Delta last{.choice = delta.choice};
-  std::swap(last.finish, delta.finish);
-  std::swap(last.stopReason, delta.stopReason);
-  std::swap(last.score, delta.score);
+  openai::Folded part = state.fold.take(delta);
   // Tokens without text are told only to those who ask for tokens: in the last
   // chunk if they end the answer.
-  const bool hasText =
-      !delta.text.empty() || !delta.reasoning.empty() || !delta.calls.empty();
+  const bool hasEnded = delta.finish != Finish::None;
   const bool tellsTokens =
       task().parameters.logprobs || task().parameters.returnTokenIds;
-  if (hasText ||
-      (tellsTokens && !delta.tokens.empty() && last.finish.empty())) {
-    const ordered_json choice = choiceOf(delta, true, state);
+  if (part.hasText() || (tellsTokens && !part.tokens.empty() && !hasEnded)) {
+    const ordered_json choice =
+        choiceOf(part, {.choice = delta.choice}, true, state);
     text += chunk(choice);
-  } else {
-    last.tokens = std::move(delta.tokens);
+    part = {};
   }
-  if (last.finish.empty()) {
-    state.tokens += last.tokens.size();
+  if (!hasEnded) {
+    state.tokens += part.tokens.size();
   } else {
-    const ordered_json choice = choiceOf(last, true, state);
+    const ordered_json choice =
+        choiceOf({.tokens = std::move(part.tokens)}, delta, true, state);
     text += chunk(choice);
   }
   return text;
@@ -178,9 +173,10 @@ std::string TextAnswer::write(Delta delta) {
 
 std::string TextAnswer::finish() {
   if (!isEvents()) {
-    const auto element = [&](const Delta &delta) {
+    const auto element = [&](Delta &delta) {
       State state;
-      return choiceOf(delta, false, state);
+      const openai::Folded whole = state.fold.take(delta);
+      return choiceOf(whole, delta, false, state);
     };
     return listOf(base(false), "choices", element,
                   {{"usage", usage(generation->usage())},

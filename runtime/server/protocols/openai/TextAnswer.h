@@ -5,6 +5,7 @@
 
 #include "server/Answer.h"
 #include "server/Service.h"
+#include "server/protocols/openai/Fold.h"
 
 namespace qwen::server {
 
@@ -21,9 +22,9 @@ public:
              const Framing &protocolFraming) final;
 
 protected:
-  /// Adds the text of a delta to a choice of an answer or of a chunk.
-  virtual void addText(nlohmann::ordered_json &choice, const Delta &delta,
-                       bool isChunk) const = 0;
+  /// Adds a text to a choice of an answer or of a chunk.
+  virtual void addText(nlohmann::ordered_json &choice,
+                       const openai::Folded &part, bool isChunk) const = 0;
   virtual nlohmann::ordered_json
   logprobs(const std::vector<TokenRecord> &tokens) const = 0;
   /// A choice of a stream before its first text; null for none.
@@ -36,6 +37,7 @@ protected:
 private:
   /// What a choice has written.
   struct State {
+    openai::Fold fold = {};
     bool hasOpening = false, hasPrompt = false;
     /// Number of tokens so far.
     size_t tokens = 0;
@@ -49,9 +51,9 @@ private:
   std::string chunk(const nlohmann::ordered_json &choice,
                     nlohmann::ordered_json more = {}) const;
   std::string progressEvent(const Delta &delta) const;
-  /// A choice of a chunk or of a whole answer.
-  nlohmann::ordered_json choiceOf(const Delta &delta, bool isChunk,
-                                  State &state) const;
+  /// A choice of a chunk or of a whole answer: a part of it, and how it ends.
+  nlohmann::ordered_json choiceOf(const openai::Folded &part, const Delta &end,
+                                  bool isChunk, State &state) const;
   nlohmann::ordered_json usage(const Usage &tokens) const;
 
   const Names names;
