@@ -6,7 +6,7 @@
 #include "grammar/ToolGrammar.h"
 #include "model/SamplerTexts.h"
 #include "model/ToolFormat.h"
-#include "server/protocols/Fill.h"
+#include "text/FillTokens.h"
 
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"

@@ -17,20 +17,20 @@ TEST(ParametersTest, ReadsTools) {
     return chat(
         R"("tools": [{"type": "function", "function": {"name": "f"}}])" + more);
   };
+  const auto callsOf = [](const ChatParameters &parameters) {
+    return server::callsOf(parameters.conversation(), findCallFormat("hermes"));
+  };
   const auto rulesOf = [&](const std::string &more) {
-    return parse(tools(more)).calls(findCallFormat("hermes")).rules;
+    return callsOf(parse(tools(more))).rules;
   };
   EXPECT_FALSE(rulesOf(""));
   EXPECT_FALSE(
       rulesOf(R"(, "tool_choice": "auto", "parallel_tool_calls": true)"));
-  EXPECT_EQ(parse(tools(R"(, "tool_choice": "none")"))
-                .calls(callFormats().data())
-                .format,
+  EXPECT_EQ(callsOf(parse(tools(R"(, "tool_choice": "none")"))).format,
             nullptr);
-  EXPECT_EQ(parse(chat(R"("tools": [], "tool_choice": "none")"))
-                .calls(callFormats().data())
-                .format,
-            nullptr);
+  EXPECT_EQ(
+      callsOf(parse(chat(R"("tools": [], "tool_choice": "none")"))).format,
+      nullptr);
   const std::string named =
       R"(, "tool_choice": {"type": "function", "function": {"name": "f"}})";
   const auto expectRules = [&](const std::string &more, const char *parameter,
@@ -50,7 +50,7 @@ TEST(ParametersTest, ReadsTools) {
   const std::string strict = chat(R"("tools": [
       {"type": "function", "function": {"name": "f", "strict": null}},
       {"type": "function", "function": {"name": "g", "strict": true}}])");
-  EXPECT_EQ(parse(strict).calls(callFormats().data()).rules->parameter,
+  EXPECT_EQ(callsOf(parse(strict)).rules->parameter,
             "tools[1].function.strict");
   EXPECT_EQ(errorOf(chat(R"("tools": [], "tool_choice": "required")")),
             "tool_choice: tool_choice needs tools");
@@ -58,7 +58,7 @@ TEST(ParametersTest, ReadsTools) {
             "tool_choice: tool_choice needs tools");
   const ChatParameters other = parse(tools(
       R"(, "tool_choice": {"type": "function", "function": {"name": "g"}})"));
-  EXPECT_THROW(other.calls(callFormats().data()), ApiError);
+  EXPECT_THROW(callsOf(other), ApiError);
   const std::string needed = "tool_choice: tool_choice must be none, auto, "
                              "required, or {\"type\": \"function\", "
                              "\"function\": {\"name\": ...}}";
@@ -89,7 +89,7 @@ TEST(ParametersTest, ReadsTools) {
     limits.ignoreUnknown = true;
     ChatParameters ignoring;
     ChatParameters::List::parse(body, limits, ignoring);
-    EXPECT_FALSE(ignoring.calls(callFormats().data()).rules) << body;
+    EXPECT_FALSE(callsOf(ignoring).rules) << body;
   }
   EXPECT_EQ(errorOf(chat(R"("tools": [{}])")),
             "tools: tools[0] must be {\"type\": \"function\", \"function\": "
@@ -104,6 +104,31 @@ TEST(ParametersTest, ReadsTools) {
     ADD_FAILURE();
   } catch (const ApiError &error) {
     EXPECT_STREQ(error.what(), "no tools here");
+  }
+}
+
+// Each protocol has names of its own for them.
+TEST(ConversationTest, ErrorsNameTheParametersOfTheProtocol) {
+  Conversation conversation = {
+      .names = {"input", "tools", "tool_choice", "single", ".strict"}};
+  conversation.tools = nlohmann::ordered_json::parse(
+      R"([{"type": "function", "function": {"name": "f", "strict": true}}])");
+  const auto parameter = [&] {
+    return callsOf(conversation, findCallFormat("hermes")).rules->parameter;
+  };
+  EXPECT_EQ(parameter(), "tools[0].strict");
+  conversation.choice.isParallel = false;
+  EXPECT_EQ(parameter(), "single");
+  conversation.choice.kind = ToolChoice::Required;
+  EXPECT_EQ(parameter(), "tool_choice");
+  conversation.choice = {.kind = ToolChoice::Named, .name = "g"};
+  try {
+    parameter();
+    ADD_FAILURE();
+  } catch (const ApiError &error) {
+    EXPECT_EQ(error.parameter(), "tool_choice");
+    EXPECT_STREQ(error.what(),
+                 "tool_choice has the name \"g\", which no tool has");
   }
 }
 

@@ -1,8 +1,4 @@
 //===- Fill.cpp - /infill -------------------------------------------------===//
-//
-// llama-server's form of what stands between two texts, for editors.
-//
-//===----------------------------------------------------------------------===//
 
 #include "server/protocols/Fill.h"
 
@@ -23,44 +19,12 @@ using J = const ordered_json &;
 using Kind = ParameterKind;
 using Fill = FillParameters;
 
-static constexpr std::string_view kPrefix = "<|fim_prefix|>",
-                                  kSuffix = "<|fim_suffix|>",
-                                  kMiddle = "<|fim_middle|>",
-                                  kRepository = "<|repo_name|>",
-                                  kFile = "<|file_sep|>";
-/// A token behind the middle means that it has ended.
-static constexpr std::string_view kEnds[] = {
-    "<|fim_pad|>", kRepository, kFile, kPrefix, kSuffix, kMiddle};
-
-std::optional<FillTokens> FillTokens::of(const Tokenizer &tokenizer) {
-  const auto prefix = tokenizer.findAddedToken(kPrefix);
-  const auto suffix = tokenizer.findAddedToken(kSuffix);
-  const auto middle = tokenizer.findAddedToken(kMiddle);
-  if (!prefix || !suffix || !middle)
-    return std::nullopt;
-  FillTokens tokens = {*prefix, *suffix, *middle, {}};
-  for (const std::string_view end : kEnds)
-    if (const auto id = tokenizer.findAddedToken(end))
-      tokens.ends.push_back(*id);
-  return tokens;
-}
-
-std::vector<int32_t> server::fillPrompt(const FillTokens &tokens,
-                                        std::span<const int32_t> before,
-                                        std::span<const int32_t> behind) {
-  std::vector<int32_t> prompt = {tokens.prefix};
-  prompt.insert(prompt.end(), before.begin(), before.end());
-  prompt.push_back(tokens.suffix);
-  prompt.insert(prompt.end(), behind.begin(), behind.end());
-  prompt.push_back(tokens.middle);
-  return prompt;
-}
-
 void server::refuseToFill(const std::string &name) {
   throw ApiError(400,
                  name + " needs a model with the tokens " +
-                     std::string(kPrefix) + ", " + std::string(kSuffix) +
-                     " and " + std::string(kMiddle),
+                     std::string(FillTokens::kPrefix) + ", " +
+                     std::string(FillTokens::kSuffix) + " and " +
+                     std::string(FillTokens::kMiddle),
                  name);
 }
 
@@ -270,15 +234,16 @@ static void requireFilling(const Service &service) {
 /// The files, as Qwen2.5-Coder reads them.
 static std::vector<int32_t> repositoryOf(const Service &service, J files) {
   const Tokenizer &tokenizer = service.tokenizer;
-  const auto repository = tokenizer.findAddedToken(kRepository);
-  const auto separator = tokenizer.findAddedToken(kFile);
+  const auto repository = tokenizer.findAddedToken(FillTokens::kRepository);
+  const auto separator = tokenizer.findAddedToken(FillTokens::kFile);
   std::vector<int32_t> ids;
   if (files.empty())
     return ids;
   if (!repository || !separator)
     throw ApiError(400,
                    "input_extra needs a model with the tokens " +
-                       std::string(kRepository) + " and " + std::string(kFile),
+                       std::string(FillTokens::kRepository) + " and " +
+                       std::string(FillTokens::kFile),
                    "input_extra");
   const auto add = [&](int32_t token, const std::string &text) {
     ids.push_back(token);

@@ -1,7 +1,6 @@
-//===- Fill.h - What stands between two texts -------------------*- C++ -*-===//
+//===- Fill.h - /infill -----------------------------------------*- C++ -*-===//
 //
-// Models of code fill in the middle: their prompt has what stands before and
-// behind it, between tokens of their own.
+// llama-server's form of what stands between two texts, for editors.
 //
 //===----------------------------------------------------------------------===//
 
@@ -9,26 +8,11 @@
 #define QWEN_RUNTIME_SERVER_PROTOCOLS_FILL_H
 
 #include "server/AnswerParameters.h"
-#include "text/Tokenizer.h"
+#include "text/FillTokens.h"
 
 namespace qwen::server {
 
 class Service;
-
-/// The tokens around the parts of a prompt.
-struct FillTokens {
-  int32_t prefix, suffix, middle;
-  /// Others of the vocabulary, which also end an answer.
-  std::vector<int32_t> ends;
-
-  /// Nothing if the vocabulary lacks one of the first three.
-  static std::optional<FillTokens> of(const Tokenizer &tokenizer);
-};
-
-/// The prompt for what stands between two texts.
-std::vector<int32_t> fillPrompt(const FillTokens &tokens,
-                                std::span<const int32_t> before,
-                                std::span<const int32_t> behind);
 
 /// Throws ApiError (400): `name` needs a model with these tokens.
 [[noreturn]] void refuseToFill(const std::string &name);

@@ -12,13 +12,12 @@
 
 using namespace qwen;
 using namespace qwen::run;
-using namespace qwen::server;
 using nlohmann::ordered_json;
 
 std::string qwen::run::requestOf(const SavedConversation &saved,
-                                 const ParameterLimits &limits) {
+                                 const server::ParameterLimits &limits) {
   ordered_json body = {{"messages", saved.messages}};
-  body.update(describeSampling(saved.sampling));
+  body.update(server::describeSampling(saved.sampling));
   for (const TokenBias &bias : saved.sampling.logitBias) {
     ordered_json &sum = body["logit_bias"][std::to_string(bias.id)];
     sum = bias.bias + (sum.is_null() ? 0 : sum.get<float>());
@@ -38,12 +37,12 @@ std::string qwen::run::requestOf(const SavedConversation &saved,
 }
 
 void qwen::run::readRequest(std::string_view text,
-                            const ParameterLimits &limits,
+                            const server::ParameterLimits &limits,
                             SavedConversation &to) {
-  ChatParameters chat;
+  server::ChatParameters chat;
   chat.sampling = to.sampling;
-  ParameterList<ModelParameters, SamplingParameters, ChatParameters>::parse(
-      text, limits, chat);
+  server::ParameterList<server::ModelParameters, server::SamplingParameters,
+                        server::ChatParameters>::parse(text, limits, chat);
   to.messages = std::move(chat.messages);
   to.sampling = std::move(chat.sampling);
   to.sampling.seed = chat.seed.value_or(to.sampling.seed);
@@ -54,7 +53,7 @@ void qwen::run::readRequest(std::string_view text,
 
 void qwen::run::setOption(SamplerOptions &options, const std::string &name,
                           const std::string &value,
-                          const ParameterLimits &limits) {
+                          const server::ParameterLimits &limits) {
   std::string names;
   bool isKnown = false;
   for (const OptionLine &line : describeOptions(options)) {
@@ -67,16 +66,16 @@ void qwen::run::setOption(SamplerOptions &options, const std::string &name,
   ordered_json number = ordered_json::parse(value, nullptr, false);
   if (!number.is_number())
     throw Error(name + " must be a number, not " + quote(value));
-  SamplingParameters parameters;
+  server::SamplingParameters parameters;
   parameters.sampling = options;
-  ParameterList<SamplingParameters>::parse(ordered_json{{name, number}}.dump(),
-                                           limits, parameters);
+  server::ParameterList<server::SamplingParameters>::parse(
+      ordered_json{{name, number}}.dump(), limits, parameters);
   options = parameters.sampling;
 }
 
 std::vector<OptionLine>
 qwen::run::describeOptions(const SamplerOptions &options) {
-  const ordered_json values = describeSampling(options);
+  const ordered_json values = server::describeSampling(options);
   return {
 #define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed,  \
                       Help)                                                    \

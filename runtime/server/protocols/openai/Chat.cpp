@@ -2,7 +2,6 @@
 
 #include "server/protocols/openai/Chat.h"
 
-#include "model/ToolFormat.h"
 #include "server/Routes.h"
 #include "server/protocols/openai/ChatMessages.h"
 #include "server/protocols/openai/OpenAi.h"
@@ -103,59 +102,18 @@ static constexpr ParameterRule kChatRules[] = {
 };
 const ParameterTable ChatParameters::table = {kChatRows, kChatRules};
 
-static void requireChat(const Service &service) {
-  requireLogits(service);
-  if (!service.format)
-    throw ApiError(400, "the model has no chat template; use /v1/completions");
-}
-
-/// Gives a task its only prompt.
-static void addConversation(const Service &service, const Chat &chat,
-                            GenerationTask &task) {
-  for (size_t i = 0; i < chat.messages.size(); ++i)
-    service.checkSize(
-        chat.messages[i]["content"].get_ref<const std::string &>(),
-        indexed("messages", i));
-  service.checkSize(chat.tools.dump(), "tools");
-  ordered_json variables = service.templateVariables;
-  variables.update(chat.templateVariables());
-  task.mayReason = variables.value(kThinking, ordered_json()) != false;
-  variables["messages"] = chat.messages;
-  task.calls = chat.calls(service.tools.format);
-  if (task.calls.format)
-    variables["tools"] = chat.tools;
-  variables["add_generation_prompt"] =
-      chat.addGenerationPrompt && !chat.continueFinalMessage;
-  try {
-    const ChatFormat::Options how = {.allowSpecial = service.allowSpecial,
-                                     .continueFinalMessage =
-                                         chat.continueFinalMessage};
-    task.prompts = {service.format->encode(variables, how)};
-    if (service.hasSnapshots)
-      task.snapshotAt =
-          service.format->conversationLength(task.prompts[0], variables, how);
-  } catch (const Error &error) {
-    throw ApiError(400, error.what(), "messages");
-  }
-}
-
-/// The tokens that the reasoning ends with when its budget is used up.
-static std::vector<int32_t> budgetMessageOf(const Service &service,
-                                            const Chat &chat) {
-  const std::string &message = chat.budgetMessage;
-  const auto refuse = [](const std::string &why) {
-    throw ApiError(400, "thinking_budget_message " + why,
-                   "thinking_budget_message");
-  };
-  service.checkSize(message, "thinking_budget_message");
-  for (const AnswerFormat::Section &section : service.answers.sections())
-    if (message.find(section.close.text) != std::string::npos)
-      refuse("must not contain " + std::string(section.close.text));
-  std::vector<int32_t> ids = service.tokenizer.encode(message, false);
-  if (!ids.empty() && std::ssize(ids) > chat.thinkingBudget.value_or(0))
-    refuse("has " + std::to_string(ids.size()) +
-           " tokens, which is more than thinking_token_budget");
-  return ids;
+Conversation ChatParameters::conversation() const {
+  return {.names = {.messages = "messages",
+                    .tools = "tools",
+                    .choice = "tool_choice",
+                    .parallel = "parallel_tool_calls",
+                    .strict = ".function.strict"},
+          .messages = messages,
+          .tools = tools,
+          .choice = choice(),
+          .variables = templateVariables(),
+          .addGenerationPrompt = addGenerationPrompt,
+          .continueFinalMessage = continueFinalMessage};
 }
 
 namespace {
@@ -240,15 +198,8 @@ ChatAnswer::logprobs(const std::vector<TokenRecord> &tokens) const {
 static Parsed parseChat(const Service &service, const HttpRequest &request) {
   requireLogits(service);
   const auto chat = service.parse<Chat>(request);
-  requireChat(service);
-  GenerationTask task{.parameters = chat,
-                      .input = "messages",
-                      .ends = service.format->endTokens(
-                          service.manifest.generation.eosTokenIds),
-                      .format = &service.answers};
-  addConversation(service, chat, task);
-  task.budgetMessage = budgetMessageOf(service, chat);
-  return Exchange{std::move(task), std::make_shared<ChatAnswer>(service)};
+  return Exchange{taskOf(service, chat, chat.conversation()),
+                  std::make_shared<ChatAnswer>(service)};
 }
 
 static constexpr Route kChatRoutes[] = {

@@ -21,6 +21,7 @@ struct ChatParameters : ModelParameters, AnswerParameters, ToolParameters {
   void setEffort(const nlohmann::ordered_json &value);
   /// All of these variables.
   nlohmann::ordered_json templateVariables() const;
+  Conversation conversation() const;
   static const ParameterTable table;
   using List =
       ParameterList<ModelParameters, SamplingParameters, BeamParameters,

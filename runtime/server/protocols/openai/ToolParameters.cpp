@@ -8,7 +8,6 @@
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
 
-#include <algorithm>
 #include <array>
 #include <span>
 
@@ -162,35 +161,17 @@ static constexpr ParameterRule kToolRules[] = {
 };
 const ParameterTable ToolParameters::table = {kToolRows, kToolRules};
 
-CallOptions ToolParameters::calls(const CallFormat *format) const {
-  if (tools.empty() || toolChoice == "none")
-    return {};
-  Tools all = toolsOf(tools, "tools");
-  CallRules rules = {.isRequired = toolChoice != "auto",
-                     .isSingle = !isParallel || toolChoice.is_array()};
+ToolChoice ToolParameters::choice() const {
+  ToolChoice choice = {.isParallel = isParallel};
   if (toolChoice.is_array()) {
-    const auto name = toolChoice[0].get<std::string>();
-    const Tool *const named = findTool(all, name);
-    if (!named)
-      throw ApiError(400,
-                     "tool_choice has the name " + quote(name) +
-                         ", which no tool has",
-                     "tool_choice");
-    all = {*named};
+    choice.kind = ToolChoice::Named;
+    choice.name = toolChoice[0];
+  } else if (toolChoice == "none") {
+    choice.kind = ToolChoice::None;
+  } else if (toolChoice == "required") {
+    choice.kind = ToolChoice::Required;
   }
-  if (rules.isRequired)
-    rules.parameter = "tool_choice";
-  else if (rules.isSingle)
-    rules.parameter = "parallel_tool_calls";
-  else if (const auto strict = std::ranges::find(all, true, &Tool::isStrict);
-           strict != all.end())
-    rules.parameter =
-        indexed("tools", static_cast<size_t>(strict - all.begin())) +
-        ".function.strict";
-  CallOptions options = {format, std::make_shared<Tools>(std::move(all))};
-  if (!rules.parameter.empty())
-    options.rules = std::move(rules);
-  return options;
+  return choice;
 }
 
 //===----------------------------------------------------------------------===//

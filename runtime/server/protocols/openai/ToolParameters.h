@@ -3,8 +3,7 @@
 #ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_TOOLPARAMETERS_H
 #define QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_TOOLPARAMETERS_H
 
-#include "server/AnswerParameters.h"
-#include "text/CallParser.h"
+#include "server/Conversation.h"
 
 namespace qwen::server {
 
@@ -18,9 +17,7 @@ struct ToolParameters {
   /// Whether the answer may have several calls.
   bool isParallel = true;
 
-  /// How the calls of an answer are read, in this format of the model. Throws
-  /// ApiError (400) if it must call a function that is none of the tools.
-  CallOptions calls(const CallFormat *format) const;
+  ToolChoice choice() const;
   static const ParameterTable table;
 };
 
