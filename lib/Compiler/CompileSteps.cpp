@@ -78,9 +78,10 @@ static void replaceSource(WeightOp weight, WeightSources &sources,
   sources.set(weight.getSymName().str(), {std::move(source), {}});
 }
 
-Compile::Compile(const std::filesystem::path &path,
-                 const CompileOptions &options, const CompileHooks &hooks)
-    : options(options), hooks(hooks), targets(resolveTargets(options.target)) {
+Compile::Compile(const std::filesystem::path &path, CompileOptions given,
+                 CompileHooks added)
+    : options(std::move(given)), hooks(std::move(added)),
+      targets(resolveTargets(options.target)) {
   loadDialects(context);
   model =
       importCheckpoint(path, context, options.ignoredTensors, options.adapters,

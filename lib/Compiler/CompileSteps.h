@@ -38,8 +38,8 @@ void runPasses(mlir::ModuleOp module, CpuFeatureSet features,
 /// The steps from a checkpoint to the modules of all targets.
 class Compile {
 public:
-  Compile(const std::filesystem::path &checkpoint,
-          const CompileOptions &options, const CompileHooks &hooks);
+  Compile(const std::filesystem::path &checkpoint, CompileOptions given,
+          CompileHooks added);
 
   /// Brings the model to `stage`, once for each target. At stage "calls" the
   /// targets are sorted, best first.
@@ -87,8 +87,8 @@ private:
       hooks.warn(warning);
   }
 
-  const CompileOptions &options;
-  const CompileHooks &hooks;
+  const CompileOptions options;
+  const CompileHooks hooks;
   std::vector<Target> targets;
   mlir::MLIRContext context{mlir::MLIRContext::Threading::DISABLED};
   ImportedModel model;
