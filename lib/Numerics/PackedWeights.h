@@ -72,17 +72,10 @@ uint8_t weightCode(const uint8_t *panel, int64_t output, int64_t i) {
   const uint8_t *chunks = weightHeader<Format>(panel, i) +
                           panelHeaderBytes(Format) +
                           inBlock / kGroup * panelGroupBytes(Format);
-  const auto byte = [&](int64_t at) {
-    return chunks[(at / 4 * kPanelOutputs + output) * 4 + at % 4];
-  };
-  int code = coding.bits == 8 ? byte(j) : byte(j % 16) >> (j / 16 * 4) & 15;
-  if constexpr (constexpr int64_t upper = coding.bits - 4;
-                upper == 1 || upper == 2) {
-    const int64_t step = j / 4;
-    const int bits = byte(16 + step % upper * 4 + j % 4);
-    code |= (bits >> (step / upper * upper) & ((1 << upper) - 1)) << 4;
-  }
-  return static_cast<uint8_t>(code);
+  return codeIn<coding.bits>(j, [&](int64_t chunk) {
+    return chunks[(chunk * kPanelOutputs + output) * kStepValues +
+                  j % kStepValues];
+  });
 }
 
 /// The integer of value `i` of an output.

@@ -32,26 +32,18 @@ static constexpr Encoder kEncoders[] = {
 /// Puts the codes that an output has in a group into the group's chunks.
 template <WeightFormat Format>
 static void packGroup(const uint8_t *codes, int64_t output, uint8_t *chunks) {
-  constexpr int64_t bits = codingOf(Format).bits, upper = bits - 4;
-  uint8_t bytes[kGroup] = {};
-  if constexpr (bits < 8) {
-    for (int64_t j = 0; j < kGroup / 2; ++j)
-      bytes[j] = static_cast<uint8_t>((codes[j] & 15) | codes[j + 16] << 4);
-    // Four codes at a time, whose upper bits stay in their bytes.
-    if constexpr (upper > 0)
-      for (int64_t step = 0; step < kGroup / 4; ++step) {
-        uint32_t four, to;
-        std::memcpy(&four, codes + step * 4, 4);
-        uint8_t *at = bytes + 16 + step % upper * 4;
-        std::memcpy(&to, at, 4);
-        to |= (four >> 4 & 0x0F0F0F0F) << (step / upper * upper);
-        std::memcpy(at, &to, 4);
-      }
-    codes = bytes;
+  constexpr int64_t bits = codingOf(Format).bits;
+  if constexpr (isQuantized(Format)) {
+    for (const ChunkBytes &bytes : chunksOf<bits>(codes)) {
+      std::memcpy(chunks + output * kStepValues, bytes.data(), kStepValues);
+      chunks += kStepValues * kPanelOutputs;
+    }
+  } else {
+    constexpr int64_t size = bits / 8;
+    for (int64_t at = 0; at < kGroup * size; at += size)
+      std::memcpy(chunks + at * kPanelOutputs + output * size, codes + at,
+                  size);
   }
-  constexpr int64_t size = isQuantized(Format) ? 4 : bits / 8;
-  for (int64_t at = 0; at < kGroup * bits / 8; at += size)
-    std::memcpy(chunks + at * kPanelOutputs + output * size, codes + at, size);
 }
 
 /// Puts the stored bits of the integers of an output's sub-blocks into rows, of

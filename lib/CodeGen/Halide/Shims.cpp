@@ -223,22 +223,21 @@ QWEN_INLINE static void embed(Function *halide, const uint8_t *weights,
                       blockBytes = panelBlockBytes(Format),
                       numbers = scalesOf(Format).numbers,
                       rowBytes = numbers * panelSubScaleBytes(Format),
-                      chunks = bits < 8 ? 4 : 8;
+                      chunks = codeField(bits, 0).bits, parts = 8 / chunks;
     const int64_t blocks = ceilDiv(k, block);
     const auto call = [&](auto... rows) {
       // A group has a chunk for each bit of a code.
-      halide(Buffer(panel + output * 2,
-                    {{numbers, kPanelOutputs}, {blocks, blockBytes / 2}}),
-             rows...,
-             Buffer(panel + panelHeaderBytes(Format) + output * 4,
-                    {4,
-                     {bits, 4 * kPanelOutputs},
-                     {block / kGroup, panelGroupBytes(Format)},
-                     {blocks, blockBytes}}),
-             Buffer(out, {4,
-                          {chunks, 4},
-                          {kGroup / (4 * chunks), 16},
-                          {groupsOf(k), kGroup}}));
+      halide(
+          Buffer(panel + output * 2,
+                 {{numbers, kPanelOutputs}, {blocks, blockBytes / 2}}),
+          rows...,
+          Buffer(panel + panelHeaderBytes(Format) + output * 4,
+                 {4,
+                  {bits, 4 * kPanelOutputs},
+                  {block / kGroup, panelGroupBytes(Format)},
+                  {blocks, blockBytes}}),
+          Buffer(out,
+                 {4, {chunks, 4}, {parts, 4 * chunks}, {groupsOf(k), kGroup}}));
     };
     if constexpr (rowBytes == 0)
       call();

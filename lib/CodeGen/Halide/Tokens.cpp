@@ -187,13 +187,11 @@ static Kernel embedIntegers(WeightFormat format) {
   // One output of a panel (Blocks.h): the f16 numbers of each block, a scale
   // and where it has one the minimum or zero point; rows of the integers of
   // sub-blocks; and
-  // byte `b` of chunk `c` of each group `g` of each block. Of less than 8 bits,
-  // nibble `h` of a byte is value 16h + 4c + b of the group; of 8, a byte is
-  // value 4c + b.
+  // byte `b` of chunk `c` of each group `g` of each block. Part `h` of a byte
+  // has the lowest bits of value 4 * (c + h * chunks) + b of the group.
   const CodingInfo &coding = codingOf(format);
   const ScaleInfo &scales = scalesOf(format);
-  const bool nibbles = coding.bits < 8;
-  const int chunks = nibbles ? 4 : 8, upper = static_cast<int>(coding.bits) - 4;
+  const int chunks = codeField(coding.bits, 0).bits, parts = 8 / chunks;
   const int groupsPerBlock = static_cast<int>(weightBlock(format) / kGroup);
   ImageParam numbers(UInt(16), 2, "numbers");
   ImageParam rows(UInt(8), 2, "rows");
@@ -204,18 +202,22 @@ static Kernel embedIntegers(WeightFormat format) {
   const auto byte = [&](const Expr &chunk) {
     return bytes(b, chunk, inBlock, block);
   };
-  Expr code = nibbles ? bitsOf(byte(c), 4 * h, 4) : byte(c);
-  if (nibbles && upper > 0) {
-    const Expr step = c + 4 * h;
-    code = code | bitsOf(byte(4 + step % upper), step / upper * upper, upper)
-                      << 4;
+  const Expr step = c + chunks * h;
+  Expr code = byte(c);
+  if (parts > 1)
+    code = bitsOf(code, chunks * h, chunks);
+  for (int i = 1; i < codeFields(coding.bits); ++i) {
+    const CodeField field = codeField(coding.bits, i);
+    const CodePlace place = field.placeOf(step);
+    code = code | bitsOf(byte(place.chunk), place.from, field.bits)
+                      << field.first;
   }
   const auto number = [&](int i) {
     Expr value = cast<float>(reinterpret<Halide::float16_t>(numbers(i, block)));
     if (!scales.hasSubBlocks())
       return value;
-    const int subDots = static_cast<int>(kGroup / scales.subBlock);
-    const Expr j = inBlock * subDots + (subDots > 1 ? Expr(h) : Expr(0));
+    const int subBlock = static_cast<int>(scales.subBlock);
+    const Expr j = (inBlock * kGroupSize + 4 * step) / subBlock;
     return cast<float>(subInteger(format, rows, i, j, block)) * value;
   };
   Expr integer = cast<float>(integerOf(coding, code));
@@ -239,7 +241,7 @@ static Kernel embedIntegers(WeightFormat format) {
   bytes.dim(3).set_min(0).set_stride(blockBytes);
   out.output_buffer().dim(0).set_bounds(0, 4);
   out.output_buffer().dim(1).set_bounds(0, chunks).set_stride(4);
-  out.output_buffer().dim(2).set_bounds(0, nibbles ? 2 : 1).set_stride(16);
+  out.output_buffer().dim(2).set_bounds(0, parts).set_stride(4 * chunks);
   out.output_buffer().dim(3).set_min(0).set_stride(kGroupSize);
   out.reorder(b, h, c, group).vectorize(b).unroll(h).unroll(c);
   if (scales.hasSubBlocks())

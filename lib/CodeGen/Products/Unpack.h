@@ -10,6 +10,8 @@
 
 #include "ProductBuilder.h"
 
+#include <algorithm>
+
 namespace qwen {
 
 /// The bytes that an order asks for.
@@ -29,14 +31,31 @@ struct ByteRange {
   int64_t factor, bias, least, most;
 };
 
+/// Whether products take codes of `bits` bits: Unpack knows those of one field,
+/// and those with 4 lower bits and a field of upper ones. Orders take chunks in
+/// pairs, of which codes of 1 bit have none.
+constexpr bool isUnpacked(int64_t bits) {
+  return codeFields(bits) == 1
+             ? bits > 1
+             : codeFields(bits) == 2 && codeField(bits, 0).bits == 4;
+}
+static_assert(std::ranges::all_of(kCodingInfos, [](const CodingInfo &coding) {
+  return coding.isFloat || isUnpacked(coding.bits);
+}));
+
 /// Turns the chunks of a group in a format of integers into bytes.
 class Unpack {
 public:
   /// For dots of this kind.
   Unpack(WeightFormat format, ByteForm form, const DotInfo &dot)
-      : coding(codingOf(format)), parts(coding.bits == 8 ? 1 : 2),
-        upperChunks(coding.bits == 8 ? 0 : coding.bits - 4),
-        range(rangeOf(format, form, dot)) {}
+      : Unpack(codingOf(format), scalesOf(format).hasSubBlocks(), form, dot) {}
+  Unpack(const CodingInfo &coding, bool hasSubBlocks, ByteForm form,
+         const DotInfo &dot)
+      : coding(coding), lower(codeField(coding.bits, 0)),
+        upper(codeFields(coding.bits) > 1 ? codeField(coding.bits, 1)
+                                          : CodeField{0, 0}),
+        parts(8 / lower.bits), upperChunks(upper.bits),
+        range(rangeOf(coding, hasSubBlocks, form, dot)) {}
 
   /// The vectors that bytes() needs for chunk `chunk`. The first is
   /// load(chunk, false), an i8 vector. Upper bits of its codes come from other
@@ -47,18 +66,19 @@ public:
     Values codes = {load(chunk, false)};
     if (upperChunks == 0)
       return codes;
-    Value upper = load(chunks() + chunk % upperChunks, false);
+    const CodePlace place = upper.placeOf(chunk);
+    Value others = load(place.chunk, false);
     if (b.isArm()) {
       // The upper bits of this chunk alone go to the lowest bits of each
       // nibble.
-      upper = b.shiftRight(upper, chunk / upperChunks * upperChunks);
-      upper = b.bitAnd(upper, int64_t{0x11} * ((1 << upperChunks) - 1));
+      others = b.shiftRight(others, place.from);
+      others = b.bitAnd(others, int64_t{0x11} * upper.mask());
     } else if (upperChunks == 1 && chunk % 2 != 0) {
       // Bits of chunks 2i and 2i + 1 have the same place in two chunks, or are
       // neighbours in one.
-      upper = b.shiftRight(upper, 1);
+      others = b.shiftRight(others, 1);
     }
-    codes.push_back(upper);
+    codes.push_back(others);
     if (loadsTwice(b))
       codes.push_back(load(chunk, true));
     return codes;
@@ -86,7 +106,7 @@ public:
       SmallVector<int8_t> table;
       for (int8_t value : coding.codebook)
         table.push_back(int8_t(value + range.bias));
-      return b.lookUp(table, nibbles(b, codes[0], part));
+      return b.lookUp(table, lowerBits(b, codes[0], part));
     }
     if (range.factor == 16) {
       // With the highest bit flipped, nibbles are their values in two's
@@ -94,7 +114,7 @@ public:
       Value w = b.bitXor(codes[0], int8_t(0x88));
       return part == 0 ? b.shiftLeft(w, 4) : b.bitAnd(w, int8_t(0xF0));
     }
-    Value value = upperChunks == 0 ? nibbles(b, codes[0], part)
+    Value value = upperChunks == 0 ? lowerBits(b, codes[0], part)
                                    : withUpperBits(b, codes, chunk, part);
     return b.sub(value, coding.bias - range.bias);
   }
@@ -103,6 +123,9 @@ public:
   int64_t chunks() const { return kGroup / 4 / parts; }
 
   const CodingInfo &coding;
+  /// The lower bits of codes, and the upper ones; those are 0 bits of a code of
+  /// 8, 4, 2 or 1.
+  const CodeField lower, upper;
   /// Codes in a byte of a chunk.
   const int64_t parts;
   /// Chunks with the upper bits of codes, which follow those of lower bits.
@@ -110,17 +133,15 @@ public:
   const ByteRange range;
 
 private:
-  static ByteRange rangeOf(WeightFormat format, ByteForm form,
-                           const DotInfo &dot) {
+  static ByteRange rangeOf(const CodingInfo &coding, bool hasSubBlocks,
+                           ByteForm form, const DotInfo &dot) {
     // The corrections of a bias would need the sums of more activations.
-    if (scalesOf(format).hasSubBlocks() && !dot.isUnsigned &&
-        form == ByteForm::Biased)
+    if (hasSubBlocks && !dot.isUnsigned && form == ByteForm::Biased)
       form = ByteForm::Exact;
-    const CodingInfo &coding = codingOf(format);
     const int64_t bias = coding.bias, most = (1 << coding.bits) - 1;
     if (coding.hasCodebook() || coding.bits == 8) {
       const int64_t least = coding.bits == 8 ? -128 : coding.codebook[0],
-                    last = coding.bits == 8 ? 127 : coding.codebook[15];
+                    last = coding.bits == 8 ? 127 : coding.codebook[most];
       const int64_t added =
           form == ByteForm::Biased && dot.isUnsigned ? 128 : 0;
       return {1, added, least + added, last + added};
@@ -132,9 +153,12 @@ private:
     return {1, 0, -bias, most - bias};
   }
 
-  /// The low nibbles of bytes, or the high ones.
-  static Value nibbles(ProductBuilder &b, Value codes, int64_t part) {
-    return part == 0 ? b.bitAnd(codes, 15) : b.shiftRight(codes, 4);
+  /// The lower bits of the codes of a part.
+  Value lowerBits(ProductBuilder &b, Value codes, int64_t part) const {
+    const int64_t from = lower.placeOf(part * chunks()).from;
+    Value bits = from == 0 ? codes : b.shiftRight(codes, from);
+    // Zeros have come from above the highest.
+    return from + lower.bits == 8 ? bits : b.bitAnd(bits, lower.mask());
   }
 
   /// The values of codes of 5 and 6 bits, plus their bias.
@@ -145,13 +169,14 @@ private:
                                        4, true)
                        : b.shiftedInto(codes[1], codes[0], 4, false);
     // x86 has no shifts of bytes. The upper bits move to bit 4.
-    Value lower = nibbles(b, codes[0], part), upper = codes[1];
-    const int64_t from = chunk / 2 * 2 + 4 * part;
-    if (from < 4)
-      upper = b.shiftLeft(upper, 4 - from);
-    if (from > 4)
-      upper = b.shiftRight(upper, from - 4);
-    return b.bitOr(lower, b.bitAnd(upper, ((1 << upperChunks) - 1) << 4));
+    Value low = lowerBits(b, codes[0], part), others = codes[1];
+    const int64_t from =
+        upper.placeOf(chunk / 2 * 2 + part * chunks()).from - upper.first;
+    if (from < 0)
+      others = b.shiftLeft(others, -from);
+    if (from > 0)
+      others = b.shiftRight(others, from);
+    return b.bitOr(low, b.bitAnd(others, upper.mask() << upper.first));
   }
 };
 
