@@ -67,6 +67,13 @@ private:
 };
 } // namespace
 
+/// Whether `op` multiplies by the same matrices for all tokens.
+static bool isOfAllTokens(ForwardOp op) {
+  return llvm::none_of(op.getWeightUses(), [](const WeightUse &use) {
+    return use.experts.has_value();
+  });
+}
+
 static std::vector<int32_t> ownScales(int64_t count) {
   std::vector<int32_t> scales(static_cast<size_t>(count));
   std::iota(scales.begin(), scales.end(), 0);
@@ -83,11 +90,14 @@ std::optional<Producer> ChannelScaling::normOf(RmsNormOp op) const {
 /// reads.
 std::optional<Producer> ChannelScaling::productOf(mlir::Value rows) const {
   auto bias = rows.getDefiningOp<AddBiasOp>();
-  auto linear = (bias ? bias.getInput() : rows).getDefiningOp<LinearOp>();
-  if (!linear || !rows.hasOneUse() || !linear->hasOneUse())
+  auto writer = (bias ? bias.getInput() : rows).getDefiningOp<ForwardOp>();
+  if (!writer || !rows.hasOneUse() || !writer->hasOneUse() ||
+      !isOfAllTokens(writer))
     return std::nullopt;
-  Producer made = {
-      {llvm::cast<mlir::FlatSymbolRefAttr>(linear.getWeights()[0])}, {}};
+  const auto summands = writer.getSummands();
+  if (!summands || !summands->empty())
+    return std::nullopt;
+  Producer made = {{matricesOf(writer)[0]}, {}};
   if (!input.formats.contains(made.weights[0].getValue()))
     return std::nullopt;
   if (bias)
@@ -131,8 +141,12 @@ ChannelScaling::producerOf(const ProductInput &products) const {
            (input.formats.contains(name) ||
             symbols.lookup<WeightOp>(name).getExact());
   };
+  const auto isProduct = [](mlir::OpOperand &use) {
+    ForwardOp product = qwen::productOf(use);
+    return product && isOfAllTokens(product);
+  };
   mlir::Operation *op = products.rows.getDefiningOp();
-  if (!op || !llvm::all_of(products.rows.getUsers(), llvm::IsaPred<LinearOp>) ||
+  if (!op || !llvm::all_of(products.rows.getUses(), isProduct) ||
       !llvm::all_of(products.weights, isScalable))
     return std::nullopt;
   std::optional<Producer> made;

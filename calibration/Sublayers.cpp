@@ -14,47 +14,33 @@ static std::string pathOf(mlir::Operation &op) {
   return name ? name.getName().str() : op.getName().getStringRef().str();
 }
 
-namespace {
-/// What an op multiplies its first operand by.
-struct Products {
-  /// None of another op.
-  llvm::SmallVector<mlir::FlatSymbolRefAttr, 2> weights;
-  /// Of experts, the choices whose order the op reads.
-  mlir::Value order = {};
-};
-} // namespace
-
-static Products productsOf(mlir::Operation &op) {
-  if (auto linear = llvm::dyn_cast<LinearOp>(op))
-    return {{llvm::cast<mlir::FlatSymbolRefAttr>(linear.getWeights()[0])}};
-  if (auto head = llvm::dyn_cast<LmHeadOp>(op))
-    return {{head.getWeightAttr()}};
-  if (auto up = llvm::dyn_cast<ExpertsUpOp>(op))
-    return {{up.getGateAttr(), up.getUpAttr()}, up.getOrder()};
-  if (auto down = llvm::dyn_cast<ExpertsDownOp>(op))
-    return {{down.getDownAttr()}, down.getOrder()};
-  return {};
+/// The choices of experts whose matrices `op` multiplies, or null.
+static RouteOp routeOf(ForwardOp op) {
+  for (const WeightUse &use : op.getWeightUses())
+    if (use.experts)
+      return use.experts->choice.getDefiningOp<RouteOp>();
+  return nullptr;
 }
 
 /// Adds the products of `op` to the input that they read.
 static void addProducts(std::vector<ProductInput> &inputs,
                         mlir::Operation &op) {
-  const Products products = productsOf(op);
-  if (products.weights.empty())
+  auto product = llvm::dyn_cast<ForwardOp>(op);
+  mlir::OpOperand *input = product ? product.getProductInput() : nullptr;
+  if (!input)
     return;
-  ProductInput made = {op.getOperand(0), {}};
-  if (products.order) {
-    auto route = products.order.getDefiningOp<RouteOp>();
+  ProductInput made = {input->get(), {}};
+  if (RouteOp route = routeOf(product)) {
     made.ids = route.getIds();
     made.experts = route.getFirst().getType().getDimSize(0) - 1;
   }
-  auto found = llvm::find_if(inputs, [&](const ProductInput &input) {
-    return input.rows == made.rows && input.ids == made.ids;
+  auto found = llvm::find_if(inputs, [&](const ProductInput &other) {
+    return other.rows == made.rows && other.ids == made.ids;
   });
   if (found == inputs.end())
     found = inputs.insert(inputs.end(), made);
-  for (mlir::FlatSymbolRefAttr weight : products.weights)
-    found->weights.push_back(weight.getValue().str());
+  for (mlir::FlatSymbolRefAttr matrix : matricesOf(product))
+    found->weights.push_back(matrix.getValue().str());
 }
 
 SublayerChain qwen::divide(mlir::func::FuncOp forward) {

@@ -60,9 +60,38 @@ static SmallVector<KernelUse> productUses(Value input, ValueRange results) {
   return productUses(input, widthOf(input) * llvm::sum_of(widthsOf(results)));
 }
 
+bool qwen::detail::hasMatrices(ArrayRef<WeightUse> uses) {
+  return llvm::any_of(uses, [](const WeightUse &use) {
+    return use.role == WeightRole::Matrix;
+  });
+}
+
+SmallVector<FlatSymbolRefAttr> qwen::matricesOf(ForwardOp op) {
+  SmallVector<FlatSymbolRefAttr> matrices;
+  for (const WeightUse &use : op.getWeightUses())
+    if (use.role != WeightRole::Vector)
+      llvm::append_range(matrices,
+                         use.segments.getAsRange<FlatSymbolRefAttr>());
+  return matrices;
+}
+
+ForwardOp qwen::productOf(OpOperand &use) {
+  auto op = dyn_cast<ForwardOp>(use.getOwner());
+  return op && op.getProductInput() == &use ? op : nullptr;
+}
+
+StreamUse qwen::streamUseOf(Operation *op) {
+  auto user = dyn_cast<StreamOp>(op);
+  return user ? user.getStreamUse() : StreamUse::Other;
+}
+
 //===----------------------------------------------------------------------===//
 // Activations of each token
 //===----------------------------------------------------------------------===//
+
+StreamUse EmbeddingOp::getStreamUse() { return StreamUse::Starts; }
+StreamUse AddOp::getStreamUse() { return StreamUse::Adds; }
+StreamUse WantedTokensOp::getStreamUse() { return StreamUse::Leaves; }
 
 SmallVector<KernelUse> EmbeddingOp::getKernelUses() {
   return {called(KernelOp::Embed, widthOf(getResult()))};
@@ -101,6 +130,19 @@ SmallVector<WeightUse> RmsNormOp::getWeightUses() {
                                         widthOf(getInput()))));
 }
 
+/// A block of 128 can span heads.
+bool RmsNormOp::canQuantizeResult() { return !getHeadDim(); }
+
+StreamUse RmsNormOp::getStreamUse() {
+  return getHeadDim() ? StreamUse::Other : StreamUse::Norms;
+}
+
+FlatSymbolRefAttr RmsNormOp::getChannelFactors() { return getWeightAttr(); }
+
+void RmsNormOp::setChannelFactors(FlatSymbolRefAttr factors) {
+  setWeightAttr(factors);
+}
+
 void RmsNormOp::addWork(OpWork &work, KvFormat) {
   work.wantedTokens = isOverWantedTokens(*this);
 }
@@ -137,6 +179,8 @@ SmallVector<WeightUse> TurnOp::getWeightUses() {
   return vectorUse(getRotationAttr(), width + numerics::oddPart(width));
 }
 
+bool TurnOp::canQuantizeResult() { return true; }
+
 void TurnOp::addWork(OpWork &work, KvFormat) {
   work.wantedTokens = isOverWantedTokens(*this);
 }
@@ -154,6 +198,8 @@ SmallVector<KernelUse> SwiGluOp::getKernelUses() {
                              : KernelOp::SwiGluF32,
                          getResult())};
 }
+
+bool SwiGluOp::canQuantizeResult() { return true; }
 
 SmallVector<KernelUse> HadamardOp::getKernelUses() {
   return {calledInBlocks(KernelOp::Hadamard, getResult())};
@@ -176,6 +222,26 @@ SmallVector<WeightUse> LinearOp::getWeightUses() {
   return uses;
 }
 
+std::optional<SmallVector<Value>> LinearOp::getSummands() {
+  if (getWeights().size() != 1 || getBias() || getResidual())
+    return std::nullopt;
+  return SmallVector<Value>();
+}
+
+bool LinearOp::fuseBias(FlatSymbolRefAttr bias) {
+  if (!getSummands())
+    return false;
+  setBiasAttr(only(bias));
+  return true;
+}
+
+bool LinearOp::fuseAddend(Value addend) {
+  if (getWeights().size() != 1 || getResidual())
+    return false;
+  getResidualMutable().assign(addend);
+  return true;
+}
+
 ResultPlace LinearOp::getResultPlace() { return ResultPlace::OneBuffer; }
 
 OpOperand *LinearOp::getInPlaceOperand() {
@@ -187,6 +253,8 @@ SmallVector<KernelUse> LmHeadOp::getKernelUses() {
   uses.push_back(called(KernelOp::CheckFinite, widthOf(getResult())));
   return uses;
 }
+
+StreamUse LmHeadOp::getStreamUse() { return StreamUse::Heads; }
 
 SmallVector<WeightUse> LmHeadOp::getWeightUses() {
   return {{only(getWeightAttr()),
@@ -314,6 +382,8 @@ SmallVector<KernelUse> GateOp::getKernelUses() {
     uses.push_back(calledInBlocks(KernelOp::QuantizeQ8, getResult()));
   return uses;
 }
+
+bool GateOp::canQuantizeResult() { return true; }
 
 //===----------------------------------------------------------------------===//
 // Linear attention
@@ -447,6 +517,17 @@ SmallVector<KernelUse> ExpertsDownOp::getKernelUses() {
   uses.push_back(called(KernelOp::AddScaled, width,
                         choices + static_cast<int64_t>(getAddends().size())));
   return uses;
+}
+
+std::optional<SmallVector<Value>> ExpertsDownOp::getSummands() {
+  return SmallVector<Value>(getAddends());
+}
+
+bool ExpertsDownOp::fuseAddend(Value addend) {
+  if (getAddends().size() == kMaxAddends)
+    return false;
+  getAddendsMutable().append(addend);
+  return true;
 }
 
 SmallVector<WeightUse> ExpertsDownOp::getWeightUses() {

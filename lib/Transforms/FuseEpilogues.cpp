@@ -11,21 +11,15 @@ namespace qwen {
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
 
-/// The linear that makes `value` if it can take one more epilogue: it has one
-/// weight and no residual, and nobody else reads its result.
-static LinearOp takesEpilogue(Value value) {
-  auto linear = value.getDefiningOp<LinearOp>();
-  if (!linear || !value.hasOneUse() || linear.getWeights().size() != 1 ||
-      linear.getResidual())
-    return nullptr;
-  return linear;
+/// The op that computes `value`, if nobody else reads it.
+static ForwardOp onlyWriter(Value value) {
+  return value.hasOneUse() ? value.getDefiningOp<ForwardOp>() : nullptr;
 }
 
 static void fuseBias(AddBiasOp op) {
-  LinearOp linear = takesEpilogue(op.getInput());
-  if (!linear || linear.getBias())
+  ForwardOp product = onlyWriter(op.getInput());
+  if (!product || !product.fuseBias(op.getBiasAttr()))
     return;
-  linear.setBiasAttr(Builder(op).getArrayAttr(op.getBiasAttr()));
   op.replaceAllUsesWith(op.getInput());
   op.erase();
 }
@@ -37,26 +31,12 @@ static bool isBefore(Value value, Operation *op) {
          (source->getBlock() == op->getBlock() && source->isBeforeInBlock(op));
 }
 
-/// Makes `residual` the residual of the linear behind `product`, if it is there
-/// before the linear.
-static bool fuseResidual(AddOp op, Value product, Value residual) {
-  LinearOp linear = takesEpilogue(product);
-  if (!linear || !isBefore(residual, linear))
+/// Makes `addend` a part of the op that computes `product`, if it is there
+/// before that op.
+static bool fuseAddend(AddOp op, Value product, Value addend) {
+  ForwardOp writer = onlyWriter(product);
+  if (!writer || !isBefore(addend, writer) || !writer.fuseAddend(addend))
     return false;
-  linear.getResidualMutable().assign(residual);
-  op.replaceAllUsesWith(product);
-  op.erase();
-  return true;
-}
-
-/// Makes `other` an addend of the experts that compute `product`, if it is
-/// there before them.
-static bool fuseAddend(AddOp op, Value product, Value other) {
-  auto experts = product.getDefiningOp<ExpertsDownOp>();
-  if (!experts || !product.hasOneUse() ||
-      experts.getAddends().size() == kMaxAddends || !isBefore(other, experts))
-    return false;
-  experts.getAddendsMutable().append(other);
   op.replaceAllUsesWith(product);
   op.erase();
   return true;
@@ -69,8 +49,7 @@ struct FuseEpilogues final : qwen::impl::FuseEpiloguesBase<FuseEpilogues> {
     getOperation().walk([](AddOp op) {
       // Which side is the product does not matter to the sum.
       const Value left = op.getLhs(), right = op.getRhs();
-      (void)(fuseResidual(op, right, left) || fuseResidual(op, left, right) ||
-             fuseAddend(op, right, left) || fuseAddend(op, left, right));
+      (void)(fuseAddend(op, right, left) || fuseAddend(op, left, right));
     });
   }
 };

@@ -11,11 +11,10 @@ namespace qwen {
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
 
-/// Whether `op` can quantize the activations that it computes.
-static bool canQuantize(Operation *op) {
-  if (auto norm = dyn_cast_or_null<RmsNormOp>(op))
-    return !norm.getHeadDim();
-  return isa_and_nonnull<GateOp, SwiGluOp, TurnOp>(op);
+/// Whether the op that computes `activations` can quantize them.
+static bool canQuantize(Value activations) {
+  auto op = activations.getDefiningOp<ForwardOp>();
+  return op && op.canQuantizeResult();
 }
 
 /// Makes a transform a part of the swiglu that computes its input. Returns
@@ -38,8 +37,7 @@ struct FuseQuantize final : qwen::impl::FuseQuantizeBase<FuseQuantize> {
       if (!op.getInput().hasOneUse())
         return;
       auto transform = op.getInput().getDefiningOp<HadamardOp>();
-      if (transform ? !fuseHadamard(transform)
-                    : !canQuantize(op.getInput().getDefiningOp()))
+      if (transform ? !fuseHadamard(transform) : !canQuantize(op.getInput()))
         return;
       Value made = op.getInput();
       made.setType(op.getResult().getType());

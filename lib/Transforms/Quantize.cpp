@@ -35,23 +35,13 @@ struct Quantize final : qwen::impl::QuantizeBase<Quantize> {
       return signalPassFailure();
     const SymbolTable symbols(module);
     divideExperts(symbols);
-    const auto quantize = [&](OpOperand &input, FlatSymbolRefAttr weight) {
-      auto matrix = symbols.lookup<WeightOp>(weight.getValue());
+    module.walk([&](ForwardOp op) {
+      OpOperand *input = op.getProductInput();
+      if (!input)
+        return;
+      auto matrix = symbols.lookup<WeightOp>(matricesOf(op)[0].getValue());
       if (matrix && isQuantized(matrix.getFormat()->getValue()))
-        input.assign(quantized(input.get()));
-    };
-    module.walk([&](Operation *op) {
-      if (auto linear = dyn_cast<LinearOp>(op))
-        quantize(linear.getInputMutable(),
-                 cast<FlatSymbolRefAttr>(linear.getWeights()[0]));
-      else if (auto head = dyn_cast<LmHeadOp>(op))
-        quantize(head.getInputMutable(), head.getWeightAttr());
-      else if (auto gate = dyn_cast<ExpertsGateOp>(op))
-        quantize(gate.getInputMutable(), gate.getGateAttr());
-      else if (auto up = dyn_cast<ExpertsUpOp>(op))
-        quantize(up.getInputMutable(), up.getUpAttr());
-      else if (auto down = dyn_cast<ExpertsDownOp>(op))
-        quantize(down.getInputMutable(), down.getDownAttr());
+        input->assign(quantized(input->get()));
     });
   }
 

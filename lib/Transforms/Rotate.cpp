@@ -46,14 +46,16 @@ public:
 
 private:
   LogicalResult addOp(Operation &op);
-  LogicalResult addStream(AddOp op);
-  LogicalResult addNorm(RmsNormOp op);
+  LogicalResult addReader(Operation &op, StreamUse use);
+  LogicalResult addSum(Operation &op);
+  LogicalResult addNorm(StreamOp op);
   LogicalResult addHeads(AttentionOp op);
-  LogicalResult addHead(LmHeadOp op);
+  LogicalResult addHead(ForwardOp op);
   LogicalResult addHadamard(SwiGluOp op);
-  void turnBack(WantedTokensOp op);
+  void turnBack(Operation &op);
 
   LogicalResult fold(Operation *op, FlatSymbolRefAttr weight, const Fold &part);
+  LogicalResult foldMatrices(ForwardOp op, const Fold &part);
   LogicalResult foldOutputs(Operation *op, Value product, int64_t size);
   TurnOp turn(OpBuilder &at, StringRef name, Value tokens, bool back);
   FlatSymbolRefAttr vector(StringRef name, int64_t size,
@@ -88,74 +90,78 @@ LogicalResult Rotation::fold(Operation *op, FlatSymbolRefAttr weight,
                            << ", which another op needs with another rotation";
 }
 
-/// Folds the rotation of blocks of `size` outputs into the product, and its
-/// bias, that only `op` reads.
+LogicalResult Rotation::foldMatrices(ForwardOp op, const Fold &part) {
+  for (FlatSymbolRefAttr matrix : matricesOf(op))
+    if (failed(fold(op, matrix, part)))
+      return failure();
+  return success();
+}
+
+/// Folds the rotation of blocks of `size` outputs into the product, and all
+/// that is added to it, that only `op` reads.
 LogicalResult Rotation::foldOutputs(Operation *op, Value product,
                                     int64_t size) {
-  const auto isOnly = [](Value value) { return value.hasOneUse(); };
-  if (auto experts = product.getDefiningOp<ExpertsDownOp>();
-      experts && isOnly(product)) {
-    for (Value addend : experts.getAddends())
-      if (failed(foldOutputs(op, addend, size)))
-        return failure();
-    return fold(experts, experts.getDownAttr(), {.outputs = size});
-  }
   auto bias = product.getDefiningOp<AddBiasOp>();
   const Value before = bias ? bias.getInput() : product;
-  auto linear = before.getDefiningOp<LinearOp>();
-  if (!linear || linear.getWeights().size() != 1 || linear.getResidual() ||
-      linear.getBias() || !isOnly(product) || !isOnly(before))
+  auto writer = before.getDefiningOp<ForwardOp>();
+  const auto summands = writer ? writer.getSummands() : std::nullopt;
+  if (!summands || !product.hasOneUse() || !before.hasOneUse())
     return op->emitOpError() << "needs a product of its own, before fusion, to "
                                 "fold a rotation into";
   if (bias && failed(fold(bias, bias.getBiasAttr(), {.outputs = size})))
     return failure();
-  return fold(linear, cast<FlatSymbolRefAttr>(linear.getWeights()[0]),
-              {.outputs = size});
+  for (Value summand : *summands)
+    if (failed(foldOutputs(op, summand, size)))
+      return failure();
+  return foldMatrices(writer, {.outputs = size});
 }
 
-LogicalResult Rotation::addStream(AddOp op) {
-  const bool isLeft = stream.contains(op.getLhs());
-  stream.insert(op.getResult());
-  return foldOutputs(op, isLeft ? op.getRhs() : op.getLhs(),
-                     widthOf(op.getResult()));
+/// Turns the products that `op` adds to the stream.
+LogicalResult Rotation::addSum(Operation &op) {
+  bool hasStream = false;
+  for (Value operand : op.getOperands())
+    if (!hasStream && stream.contains(operand))
+      hasStream = true;
+    else if (failed(foldOutputs(&op, operand, widthOf(operand))))
+      return failure();
+  stream.insert(op.getResult(0));
+  return success();
 }
 
-/// Folds the weight of a norm over the stream into the products behind it.
-LogicalResult Rotation::addNorm(RmsNormOp op) {
-  const int64_t width = widthOf(op.getInput());
-  for (Operation *user : op.getResult().getUsers()) {
-    SmallVector<Attribute> weights;
-    auto linear = dyn_cast<LinearOp>(user);
-    if (linear && !linear.getResidual())
-      llvm::append_range(weights, linear.getWeights());
-    else if (auto experts = dyn_cast<ExpertsUpOp>(user))
-      weights = {experts.getGateAttr(), experts.getUpAttr()};
-    else
-      return op.emitOpError() << "is read by '" << user->getName()
+/// Folds the factors of a norm over the stream into the products behind it.
+LogicalResult Rotation::addNorm(StreamOp op) {
+  const Value normed = op->getResult(0);
+  const int64_t width = widthOf(normed);
+  for (OpOperand &use : normed.getUses()) {
+    ForwardOp product = productOf(use);
+    if (!product || product.getInPlaceOperand() ||
+        streamUseOf(product) != StreamUse::Other)
+      return op.emitOpError() << "is read by '" << use.getOwner()->getName()
                               << "' when only a product, before fusion, can";
-    for (Attribute weight : weights)
-      if (failed(fold(user, cast<FlatSymbolRefAttr>(weight),
-                      {.columns = Columns{width, op.getWeightAttr()}})))
-        return failure();
+    if (failed(foldMatrices(
+            product, {.columns = Columns{width, op.getChannelFactors()}})))
+      return failure();
   }
-  op.setWeightAttr(
+  op.setChannelFactors(
       vector("rotation.ones", width, OnesAttr::get(op.getContext())));
   return success();
+}
+
+/// The product that alone reads `value`, or null.
+static ForwardOp productBehind(Value value) {
+  return value.hasOneUse() ? productOf(*value.use_begin()) : nullptr;
 }
 
 /// Turns the heads of v, if only a product reads what attention makes of them.
 LogicalResult Rotation::addHeads(AttentionOp op) {
   AppendOp append = op.getAppend();
-  if (!append || !op.getResult().hasOneUse())
-    return success();
-  auto linear = dyn_cast<LinearOp>(*op.getResult().user_begin());
-  if (!linear || linear.getWeights().size() != 1)
+  ForwardOp product = productBehind(op.getResult());
+  if (!append || !product)
     return success();
   const int64_t size = op.getHeadDim();
   if (failed(foldOutputs(op, append.getValues(), size)))
     return failure();
-  return fold(linear, cast<FlatSymbolRefAttr>(linear.getWeights()[0]),
-              {.columns = Columns{size}});
+  return foldMatrices(product, {.columns = Columns{size}});
 }
 
 //===----------------------------------------------------------------------===//
@@ -191,62 +197,67 @@ TurnOp Rotation::turn(OpBuilder &at, StringRef name, Value tokens, bool back) {
 /// Transforms the activations of a feed-forward network before its last
 /// product. The gate of linear attention reads a norm.
 LogicalResult Rotation::addHadamard(SwiGluOp op) {
-  if (!op.getUp().getDefiningOp<LinearOp>() || !op.getResult().hasOneUse())
+  auto up = op.getUp().getDefiningOp<ForwardOp>();
+  ForwardOp product = productBehind(op.getResult());
+  if (!up || !up.getProductInput() || !product)
     return success();
-  auto linear = dyn_cast<LinearOp>(*op.getResult().user_begin());
-  if (!linear || linear.getWeights().size() != 1)
-    return success();
-  OpBuilder at(linear);
-  linear.getInputMutable().assign(
+  OpBuilder at(product);
+  product.getProductInput()->assign(
       HadamardOp::create(at, op.getLoc(), op.getResult()));
-  return fold(linear, cast<FlatSymbolRefAttr>(linear.getWeights()[0]),
-              {.hadamard = true});
+  return foldMatrices(product, {.hadamard = true});
 }
 
-void Rotation::turnBack(WantedTokensOp op) {
-  OpBuilder at(op);
-  op.getInputMutable().assign(
-      turn(at, "turn_back", op.getInput(), /*back=*/true));
+void Rotation::turnBack(Operation &op) {
+  OpBuilder at(&op);
+  op.setOperand(0, turn(at, "turn_back", op.getOperand(0), /*back=*/true));
 }
 
 /// The norm before the head leaves hidden values as the model's.
-LogicalResult Rotation::addHead(LmHeadOp op) {
+LogicalResult Rotation::addHead(ForwardOp op) {
   OpBuilder at(op);
-  op.getInputMutable().assign(turn(at, "turn", op.getInput(), /*back=*/false));
-  return fold(op, op.getWeightAttr(),
-              {.columns = Columns{widthOf(op.getInput())}});
+  OpOperand &input = *op.getProductInput();
+  input.assign(turn(at, "turn", input.get(), /*back=*/false));
+  return foldMatrices(op, {.columns = Columns{widthOf(input.get())}});
 }
 
 //===----------------------------------------------------------------------===//
 // The pass
 //===----------------------------------------------------------------------===//
 
+/// Adds an op that reads the stream.
+LogicalResult Rotation::addReader(Operation &op, StreamUse use) {
+  switch (use) {
+  case StreamUse::Adds:
+    return addSum(op);
+  case StreamUse::Norms:
+    return addNorm(cast<StreamOp>(op));
+  case StreamUse::Leaves:
+    turnBack(op);
+    return success();
+  default:
+    return op.emitOpError()
+           << "reads the residual stream, which only norms over it, additions "
+              "and qwen.wanted_tokens can when it is turned";
+  }
+}
+
 LogicalResult Rotation::addOp(Operation &op) {
   if (auto attention = dyn_cast<AttentionOp>(op))
     return addHeads(attention);
-  if (auto head = dyn_cast<LmHeadOp>(op))
-    return addHead(head);
   if (auto gated = dyn_cast<SwiGluOp>(op))
     return addHadamard(gated);
-  if (auto embedding = dyn_cast<EmbeddingOp>(op)) {
-    stream.insert(embedding.getResult());
-    return fold(&op, embedding.getWeightAttr(),
-                {.columns = Columns{widthOf(embedding.getResult())}});
+  const StreamUse use = streamUseOf(&op);
+  if (use == StreamUse::Heads)
+    return addHead(cast<ForwardOp>(op));
+  if (use == StreamUse::Starts) {
+    stream.insert(op.getResult(0));
+    return foldMatrices(cast<ForwardOp>(op),
+                        {.columns = Columns{widthOf(op.getResult(0))}});
   }
   if (llvm::none_of(op.getOperands(),
                     [&](Value value) { return stream.contains(value); }))
     return success();
-  if (auto add = dyn_cast<AddOp>(op))
-    return addStream(add);
-  if (auto norm = dyn_cast<RmsNormOp>(op); norm && !norm.getHeadDim())
-    return addNorm(norm);
-  if (auto wanted = dyn_cast<WantedTokensOp>(op)) {
-    turnBack(wanted);
-    return success();
-  }
-  return op.emitOpError()
-         << "reads the residual stream, which only norms over it, additions "
-            "and qwen.wanted_tokens can when it is turned";
+  return addReader(op, use);
 }
 
 LogicalResult Rotation::add(func::FuncOp program) {

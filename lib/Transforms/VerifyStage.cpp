@@ -75,7 +75,7 @@ LogicalResult Contract::verifyProduct(ForwardOp op) {
   for (const WeightUse &use : op.getWeightUses()) {
     if (use.role != WeightRole::Matrix)
       continue;
-    const bool quantized = isInBlocks(op->getOperand(0).getType());
+    const bool quantized = isInBlocks(op.getProductInput()->get().getType());
     for (auto symbol : use.segments.getAsRange<FlatSymbolRefAttr>()) {
       const auto format =
           symbols.lookup<WeightOp>(symbol.getValue()).getFormat();

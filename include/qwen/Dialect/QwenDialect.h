@@ -230,6 +230,8 @@ struct DriverCall {
 };
 
 namespace detail {
+/// Whether one of `uses` is of matrices that the op multiplies.
+bool hasMatrices(llvm::ArrayRef<WeightUse> uses);
 /// Checks kernels and plan of `op`.
 mlir::LogicalResult verifyForwardOp(ForwardOp op);
 /// Checks that `symbol` is a weight of `shape`, in which a dynamic size stands
@@ -250,6 +252,16 @@ mlir::LogicalResult verifyWeightUses(ForwardOp op,
 #include "qwen/Dialect/QwenOps.h.inc"
 
 namespace qwen {
+/// The matrices that `op` multiplies its input by, and those whose rows it
+/// gathers.
+llvm::SmallVector<mlir::FlatSymbolRefAttr> matricesOf(ForwardOp op);
+
+/// The product whose input `use` is, or null.
+ForwardOp productOf(mlir::OpOperand &use);
+
+/// How `op` uses the residual stream.
+StreamUse streamUseOf(mlir::Operation *op);
+
 /// The kernel of `kind` that `op` has; null before qwen-select-kernels.
 const KernelInfo *kernelOf(ForwardOp op, KernelOp kind);
 

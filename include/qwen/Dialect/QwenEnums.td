@@ -30,6 +30,20 @@ def Qwen_ResultPlace : Qwen_Enum<"ResultPlace", "Where the results of an op lie"
   I32EnumAttrCase<"CallResult", 2, "call_result">
 ]>;
 
+/// Starts: the result is the stream, the rows of a gathered matrix. Adds: the
+/// result is the stream plus products. Norms: the result is the stream, normed,
+/// times a vector. Leaves: tokens of the stream, on their way to the head.
+/// Heads: the product that reads these, normed. Other: all other ops, which read
+/// no stream.
+def Qwen_StreamUse : Qwen_Enum<"StreamUse", "How an op uses the residual stream", [
+  I32EnumAttrCase<"Other", 0, "other">,
+  I32EnumAttrCase<"Starts", 1, "starts">,
+  I32EnumAttrCase<"Adds", 2, "adds">,
+  I32EnumAttrCase<"Norms", 3, "norms">,
+  I32EnumAttrCase<"Leaves", 4, "leaves">,
+  I32EnumAttrCase<"Heads", 5, "heads">
+]>;
+
 def Qwen_Stage : Qwen_Enum<"Stage", "Stages of a module, in order", [
   I32EnumAttrCase<"Graph", 0, "graph">,
   I32EnumAttrCase<"Quantized", 1, "quantized">,

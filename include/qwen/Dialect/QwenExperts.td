@@ -89,7 +89,8 @@ def Qwen_ExpertsUpOp : Qwen_ComputeOp<"experts_up", "Panel", [Pure], ["getWeight
   let hasVerifier = 1;
 }
 
-def Qwen_ExpertsDownOp : Qwen_ComputeOp<"experts_down", "Panel", [Pure], ["getWeightUses"],
+def Qwen_ExpertsDownOp : Qwen_ComputeOp<"experts_down", "Panel", [Pure],
+    ["getWeightUses", "getSummands", "fuseAddend"],
     (ins Qwen_ExpertActivations:$input, Qwen_FloatActivations:$weights, Qwen_ChoiceIntegers:$order, Qwen_Integers:$first,
          Variadic<Qwen_FloatActivations>:$addends, FlatSymbolRefAttr:$down),
     "$input `,` $weights `,` $order `,` $first `,` $down (`plus` `(` $addends^ `:` type($addends) `)`)?",

@@ -24,6 +24,23 @@ def Qwen_ForwardOp : OpInterface<"ForwardOp"> {
         [{ return ::std::nullopt; }]>,
     InterfaceMethod<"Where the results lie.", "::qwen::ResultPlace", "getResultPlace",
         (ins), "", [{ return ::qwen::ResultPlace::OwnBuffers; }]>,
+    InterfaceMethod<[{
+        The operand that the matrices multiply; null of an op without matrices.
+        By default the first.
+      }], "::mlir::OpOperand *", "getProductInput", (ins), "",
+        [{ return ::qwen::detail::hasMatrices($_op.getWeightUses()) ? &$_op->getOpOperand(0) : nullptr; }]>,
+    InterfaceMethod<[{
+        What the op adds to its products, if its only result is the sum of both:
+        a rotation of the outputs of all of them is one of the result. None of
+        other ops.
+      }], "::std::optional<::llvm::SmallVector<::mlir::Value>>", "getSummands", (ins), "",
+        [{ return ::std::nullopt; }]>,
+    InterfaceMethod<"Makes `bias` a part of the op that computes the sum with it. Returns false if the op cannot.",
+        "bool", "fuseBias", (ins "::mlir::FlatSymbolRefAttr":$bias), "", [{ return false; }]>,
+    InterfaceMethod<"Makes `addend` an operand of the op that computes the sum with it. Returns false if the op cannot.",
+        "bool", "fuseAddend", (ins "::mlir::Value":$addend), "", [{ return false; }]>,
+    InterfaceMethod<"Whether the op can quantize its only result in blocks, as its type says.",
+        "bool", "canQuantizeResult", (ins), "", [{ return false; }]>,
     InterfaceMethod<"The operand over which the op may write its only result, or null.",
         "::mlir::OpOperand *", "getInPlaceOperand", (ins), "", [{ return nullptr; }]>,
     InterfaceMethod<[{
@@ -52,6 +69,20 @@ def Qwen_ForwardOp : OpInterface<"ForwardOp"> {
   let verify = [{
     return ::qwen::detail::verifyForwardOp(::llvm::cast<::qwen::ForwardOp>($_op));
   }];
+}
+
+def Qwen_StreamOp : OpInterface<"StreamOp"> {
+  let description = [{
+    An op that reads or makes the residual stream, which qwen-rotate turns.
+  }];
+  let cppNamespace = "::qwen";
+  let methods = [
+    InterfaceMethod<"How the op uses the stream.", "::qwen::StreamUse", "getStreamUse">,
+    InterfaceMethod<"The vector of an op that norms the stream: the factors of its channels.",
+        "::mlir::FlatSymbolRefAttr", "getChannelFactors", (ins), "", [{ return {}; }]>,
+    InterfaceMethod<"Replaces this vector.", "void", "setChannelFactors",
+        (ins "::mlir::FlatSymbolRefAttr":$factors), "", [{ (void)factors; }]>,
+  ];
 }
 
 def Qwen_SourceInterface : AttrInterface<"SourceAttrInterface"> {

@@ -36,6 +36,8 @@ class Qwen_ComputeOp<string mnemonic, string unit, list<Trait> traits,
     : Qwen_Op<mnemonic,
               traits # [DeclareOpInterfaceMethods<SymbolUserOpInterface>,
                         DeclareOpInterfaceMethods<Qwen_ForwardOp, methods>]> {
+  /// For docs/architecture.md.
+  string workUnit = unit;
   let arguments = !con(operands, (ins
       OptionalAttr<FlatSymbolRefArrayAttr>:$packed,
       OptionalAttr<TypedArrayAttrBase<Qwen_KernelAttr, "kernels">>:$kernels,
@@ -54,7 +56,7 @@ class Qwen_ComputeOp<string mnemonic, string unit, list<Trait> traits,
 // Activations in, activations out
 //===----------------------------------------------------------------------===//
 
-def Qwen_EmbeddingOp : Qwen_ComputeOp<"embedding", "Token", [Pure], ["getWeightUses"],
+def Qwen_EmbeddingOp : Qwen_ComputeOp<"embedding", "Token", [Pure, DeclareOpInterfaceMethods<Qwen_StreamOp>], ["getWeightUses"],
     (ins Qwen_TokenIntegers:$ids, FlatSymbolRefAttr:$weight),
     "$ids `,` $weight", "type($ids) `->` type($result)"> {
   let summary = "Looks up the embedding of each token";
@@ -71,7 +73,9 @@ def Qwen_EmbeddingOp : Qwen_ComputeOp<"embedding", "Token", [Pure], ["getWeightU
   let results = (outs Qwen_FloatActivations:$result);
 }
 
-def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", "Token", [Pure], ["getWeightUses", "addWork"],
+def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", "Token",
+    [Pure, DeclareOpInterfaceMethods<Qwen_StreamOp, ["getChannelFactors", "setChannelFactors"]>],
+    ["getWeightUses", "canQuantizeResult", "addWork"],
     (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$weight, F64Attr:$eps,
          OptionalAttr<I64Attr>:$head_dim),
     "$input `,` $weight `eps` custom<Float>($eps) (`heads` $head_dim^)?",
@@ -104,7 +108,7 @@ def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", "Token", [Pure], ["getWeightUses
 }
 
 def Qwen_LinearOp : Qwen_ComputeOp<"linear", "Panel", [Pure],
-    ["getWeightUses", "getResultPlace", "getInPlaceOperand"],
+    ["getWeightUses", "getSummands", "fuseBias", "fuseAddend", "getResultPlace", "getInPlaceOperand"],
     (ins Qwen_Activations:$input, Optional<Qwen_FloatActivations>:$residual,
          FlatSymbolRefArrayAttr:$weights, OptionalAttr<FlatSymbolRefArrayAttr>:$bias),
     "$input `,` $weights (`bias` $bias^)? (`residual` `(` $residual^ `:` type($residual) `)`)?",
@@ -150,7 +154,7 @@ def Qwen_AddBiasOp : Qwen_Op<"add_bias", [Pure, SameOperandsAndResultType,
   let assemblyFormat = "$input `,` $bias attr-dict `:` type($input)";
 }
 
-def Qwen_AddOp : Qwen_Op<"add", [Pure, SameOperandsAndResultType]> {
+def Qwen_AddOp : Qwen_Op<"add", [Pure, SameOperandsAndResultType, DeclareOpInterfaceMethods<Qwen_StreamOp>]> {
   let summary = "Residual addition";
   let description = [{
     qwen-fuse-epilogues makes it the `residual` of the linear that computes
@@ -167,7 +171,8 @@ def Qwen_AddOp : Qwen_Op<"add", [Pure, SameOperandsAndResultType]> {
   let assemblyFormat = "$lhs `,` $rhs attr-dict `:` type($result)";
 }
 
-def Qwen_SwiGluOp : Qwen_ComputeOp<"swiglu", "TokenBlock", [Pure, AllTypesMatch<["gate", "up"]>], [],
+def Qwen_SwiGluOp : Qwen_ComputeOp<"swiglu", "TokenBlock", [Pure, AllTypesMatch<["gate", "up"]>],
+    ["canQuantizeResult"],
     (ins Qwen_FloatActivations:$gate, Qwen_FloatActivations:$up, UnitAttr:$hadamard),
     "$gate `,` $up (`hadamard` $hadamard^)?", "type($gate) `->` type($result)"> {
   let summary = "silu(gate) * up";
@@ -358,7 +363,8 @@ def Qwen_AttentionOp : Qwen_HeadsOp<"attention", [AllTypesMatch<["queries", "res
   }];
 }
 
-def Qwen_GateOp : Qwen_ComputeOp<"gate", "TokenBlock", [Pure, AllTypesMatch<["input", "gate"]>], [],
+def Qwen_GateOp : Qwen_ComputeOp<"gate", "TokenBlock", [Pure, AllTypesMatch<["input", "gate"]>],
+    ["canQuantizeResult"],
     (ins Qwen_FloatActivations:$input, Qwen_FloatActivations:$gate),
     "$input `,` $gate", "type($input) `->` type($result)"> {
   let summary = "input * sigmoid(gate)";
@@ -491,7 +497,7 @@ def Qwen_CountOp : Qwen_ComputeOp<"count", "Columns", [Pure], [],
 // Output
 //===----------------------------------------------------------------------===//
 
-def Qwen_WantedTokensOp : Qwen_Op<"wanted_tokens", [Pure, SameOperandsAndResultType]> {
+def Qwen_WantedTokensOp : Qwen_Op<"wanted_tokens", [Pure, SameOperandsAndResultType, DeclareOpInterfaceMethods<Qwen_StreamOp>]> {
   let summary = "Selects the wanted tokens";
   let description = [{
     Token i of the result is token wantedTokens[i] of the input (Context in
@@ -508,7 +514,8 @@ def Qwen_WantedTokensOp : Qwen_Op<"wanted_tokens", [Pure, SameOperandsAndResultT
   let assemblyFormat = "$input attr-dict `:` type($input)";
 }
 
-def Qwen_TurnOp : Qwen_ComputeOp<"turn", "Token", [Pure], ["getWeightUses", "addWork"],
+def Qwen_TurnOp : Qwen_ComputeOp<"turn", "Token", [Pure],
+    ["getWeightUses", "canQuantizeResult", "addWork"],
     (ins Qwen_FloatActivations:$input, UnitAttr:$back, FlatSymbolRefAttr:$rotation),
     "$input (`back` $back^)? `,` $rotation", "type($input) `->` type($result)"> {
   let summary = "Turns the activations of each token by a rotation";
@@ -529,7 +536,7 @@ def Qwen_TurnOp : Qwen_ComputeOp<"turn", "Token", [Pure], ["getWeightUses", "add
   let hasVerifier = 1;
 }
 
-def Qwen_LmHeadOp : Qwen_ComputeOp<"lm_head", "Panel", [Pure],
+def Qwen_LmHeadOp : Qwen_ComputeOp<"lm_head", "Panel", [Pure, DeclareOpInterfaceMethods<Qwen_StreamOp>],
     ["getWeightUses", "getResultPlace", "addWork"],
     (ins Qwen_Activations:$input, FlatSymbolRefAttr:$weight),
     "$input `,` $weight", "type($input) `->` type($result)"> {
