@@ -160,6 +160,11 @@ LogicalResult BlocksAttr::verify(function_ref<InFlightDiagnostic()> emitError,
 
 // ODS declares the parameters by value.
 // NOLINTBEGIN(performance-unnecessary-value-param)
+bool qwen::isPositive(const APFloat &value) {
+  const auto number = static_cast<float>(value.convertToDouble());
+  return std::isfinite(number) && number > 0;
+}
+
 LogicalResult YarnAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                APFloat factor, int64_t positions, APFloat fast,
                                APFloat slow) {

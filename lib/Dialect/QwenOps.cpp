@@ -5,8 +5,6 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/OpImplementation.h"
 
-#include <cmath>
-
 using namespace mlir;
 using namespace qwen;
 
@@ -99,24 +97,6 @@ static LogicalResult verifyMultiple(Operation *op, StringRef what,
                            << factor << " is needed";
 }
 
-/// Checks the number of a layer.
-static LogicalResult verifyLayer(Operation *op, uint64_t layer) {
-  if (layer < kMaxLayers)
-    return success();
-  return op->emitOpError() << "layer is " << static_cast<int64_t>(layer)
-                           << " when 0 to " << kMaxLayers - 1 << " is needed";
-}
-
-/// Checks a number that must be positive and finite, as f32 too.
-static LogicalResult verifyPositive(Operation *op, StringRef what,
-                                    const APFloat &value) {
-  const auto number = static_cast<float>(value.convertToDouble());
-  if (std::isfinite(number) && number > 0)
-    return success();
-  return op->emitOpError() << what << " is " << value.convertToDouble()
-                           << " when a positive number is needed";
-}
-
 /// Checks a result that an op may quantize: it keeps the width, and groups
 /// of sums are whole.
 static LogicalResult verifyTokenResult(Operation *op, Value input,
@@ -129,7 +109,7 @@ static LogicalResult verifyTokenResult(Operation *op, Value input,
   return success();
 }
 
-/// Checks that K, the length of the rows of `weight`, is whole groups.
+/// Checks that K of `weight` is whole groups.
 static LogicalResult verifyK(Operation *op, Attribute weight, Value input) {
   if (widthOf(input) % kGroup == 0)
     return success();
@@ -143,15 +123,11 @@ static LogicalResult verifyK(Operation *op, Attribute weight, Value input) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult RmsNormOp::verify() {
-  if (failed(verifyPositive(*this, "eps", getEps())) ||
-      failed(verifyTokenResult(*this, getInput(), getResult())))
+  if (failed(verifyTokenResult(*this, getInput(), getResult())))
     return failure();
   if (!getHeadDim())
     return success();
   const auto headDim = static_cast<int64_t>(*getHeadDim());
-  if (headDim <= 0)
-    return emitOpError() << "head is " << headDim
-                         << " wide when 1 or more is needed";
   if (failed(verifyMultiple(*this, "width", widthOf(getInput()), headDim)))
     return failure();
   if (isQuantizedActivations(getResult().getType()))
@@ -256,8 +232,7 @@ LogicalResult RopeOp::verify() {
 template <typename HeadsOp>
 static LogicalResult verifyHeads(HeadsOp op, Value values, int64_t heads) {
   if (failed(verifyMultiple(op, "width", widthOf(values), heads)) ||
-      failed(verifyMultiple(op, "width of a head", op.getHeadDim(), 8)) ||
-      failed(verifyLayer(op, op.getLayer())))
+      failed(verifyMultiple(op, "width of a head", op.getHeadDim(), 8)))
     return failure();
   if (!op.getCos() != !op.getSin())
     return op.emitOpError() << "needs both of rope(cos, sin)";
@@ -273,7 +248,7 @@ static LogicalResult verifyHeads(HeadsOp op, Value values, int64_t heads) {
   if (op.getNorm().has_value() != op.getEps().has_value())
     return op.emitOpError() << "has " << (op.getNorm() ? "norm" : "eps")
                             << " without " << (op.getNorm() ? "eps" : "norm");
-  return op.getEps() ? verifyPositive(op, "eps", *op.getEps()) : success();
+  return success();
 }
 
 int64_t AppendOp::getHeadDim() {
@@ -281,11 +256,7 @@ int64_t AppendOp::getHeadDim() {
 }
 
 LogicalResult AppendOp::verify() {
-  const auto kvHeads = static_cast<int64_t>(getKvHeads());
-  if (kvHeads <= 0)
-    return emitOpError() << "has " << kvHeads
-                         << " kv_heads when 1 or more is needed";
-  return verifyHeads(*this, getKeys(), kvHeads);
+  return verifyHeads(*this, getKeys(), static_cast<int64_t>(getKvHeads()));
 }
 
 int64_t AttentionOp::getHeadDim() {
@@ -301,11 +272,8 @@ AppendOp AttentionOp::getAppend() {
 
 LogicalResult AttentionOp::verify() {
   const auto heads = static_cast<int64_t>(getHeads());
-  const auto kvHeads = static_cast<int64_t>(getKvHeads());
-  if (heads <= 0 || kvHeads <= 0)
-    return emitOpError() << "has " << heads << " heads and " << kvHeads
-                         << " kv_heads when 1 or more is needed";
-  if (failed(verifyMultiple(*this, "heads", heads, kvHeads)))
+  if (failed(verifyMultiple(*this, "heads", heads,
+                            static_cast<int64_t>(getKvHeads()))))
     return failure();
   return verifyHeads(*this, getQueries(), heads);
 }
@@ -319,9 +287,7 @@ LogicalResult GateOp::verify() {
 //===----------------------------------------------------------------------===//
 
 LogicalResult ShortConvolutionOp::verify() {
-  return success(succeeded(verifyMultiple(*this, "width", widthOf(getInput()),
-                                          kPanelOutputs)) &&
-                 succeeded(verifyLayer(*this, getLayer())));
+  return verifyMultiple(*this, "width", widthOf(getInput()), kPanelOutputs);
 }
 
 int64_t DeltaRuleOp::getValueHeads() { return widthOf(getDecay()); }
@@ -343,9 +309,6 @@ int64_t DeltaRuleOp::getValueDim() {
 
 LogicalResult DeltaRuleOp::verify() {
   const auto keyHeads = static_cast<int64_t>(getKeyHeads());
-  if (keyHeads <= 0)
-    return emitOpError() << "has " << keyHeads
-                         << " key_heads when 1 or more is needed";
   const int64_t keys = widthOf(getInput()) - widthOf(getResult());
   if (keys <= 0)
     return emitOpError() << "input is " << widthOf(getInput())
@@ -356,8 +319,7 @@ LogicalResult DeltaRuleOp::verify() {
                  succeeded(verifyMultiple(*this, "result", widthOf(getResult()),
                                           kGroup * getValueHeads())) &&
                  succeeded(verifyMultiple(*this, "width of q and k", keys,
-                                          2 * kGroup * keyHeads)) &&
-                 succeeded(verifyLayer(*this, getLayer())));
+                                          2 * kGroup * keyHeads)));
 }
 
 //===----------------------------------------------------------------------===//

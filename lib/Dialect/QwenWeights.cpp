@@ -8,8 +8,6 @@
 #include "qwen/Weights/Sources.h"
 #include "qwen/Weights/Turned.h"
 
-#include <cmath>
-
 using namespace mlir;
 using namespace qwen;
 
@@ -119,11 +117,11 @@ LogicalResult FrequenciesAttr::verifyWeight(Operation *op,
                                             RankedTensorType type) const {
   if (failed(verifyVector(op, type, "frequencies")))
     return failure();
-  const auto theta = static_cast<float>(getTheta().convertToDouble());
-  if (!std::isfinite(theta) || theta <= 0)
-    return op->emitOpError()
-           << "theta is " << theta << " when a positive number is needed";
-  return success();
+  if (isPositive(getTheta()))
+    return success();
+  return op->emitOpError() << "theta is "
+                           << static_cast<float>(getTheta().convertToDouble())
+                           << " when a positive number is needed";
 }
 
 std::optional<WeightFormat> FrequenciesAttr::getIntegers() const {
@@ -259,7 +257,7 @@ LogicalResult PackedOp::verify() {
     return emitOpError() << "has values of " << type.getElementType()
                          << " when f32 is needed";
   if (getLayout() && type.getDimSize(1) % kGroup != 0)
-    return emitOpError() << "has rows of " << type.getDimSize(1)
+    return emitOpError() << "has K = " << type.getDimSize(1)
                          << " when a multiple of " << kGroup << " is needed";
   const auto offset = static_cast<int64_t>(getOffset());
   if (offset < 0 || offset % static_cast<int64_t>(kTensorAlign) != 0)
@@ -272,7 +270,7 @@ LogicalResult PackedOp::verifySymbolUses(SymbolTableCollection &symbols) {
   auto type = cast<RankedTensorType>(getType());
   const WeightFormat needed =
       getLayout() ? getLayout()->getFormat() : WeightFormat::F32;
-  int64_t rows = 0;
+  int64_t outputs = 0;
   for (auto symbol : getSegments().getAsRange<FlatSymbolRefAttr>()) {
     auto weight = symbols.lookupNearestSymbolFrom<WeightOp>(*this, symbol);
     if (!weight)
@@ -294,10 +292,10 @@ LogicalResult PackedOp::verifySymbolUses(SymbolTableCollection &symbols) {
                            << weightFormatName(weight.getFormat()->getValue())
                            << " when " << weightFormatName(needed)
                            << " is needed";
-    rows += segment.getDimSize(0);
+    outputs += segment.getDimSize(0);
   }
-  if (rows != type.getDimSize(0))
-    return emitOpError() << "segments have " << rows << " rows when "
+  if (outputs != type.getDimSize(0))
+    return emitOpError() << "segments have " << outputs << " outputs when "
                          << type.getDimSize(0) << " is needed";
   return success();
 }

@@ -49,7 +49,7 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
-  // expected-error@+1 {{layer is -1 when 0 to 65535 is needed}}
+  // expected-error@+1 {{attribute 'layer' failed to satisfy constraint: 64-bit signless integer attribute whose value is the number of a layer, 0 to 65535}}
   qwen.append %k, %k rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer -1 kv_heads 2 : tensor<?x64xf32>
   return
 }
@@ -79,7 +79,7 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
-  // expected-error@+1 {{eps is -1.000000e+00 when a positive number is needed}}
+  // expected-error@+1 {{attribute 'eps' failed to satisfy constraint: 64-bit float attribute whose value is a positive number of f32}}
   qwen.append %k, %k rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 2 norm @n eps -1.0 : tensor<?x64xf32>
   return
 }
@@ -99,7 +99,7 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
-  // expected-error@+1 {{has 0 kv_heads when 1 or more is needed}}
+  // expected-error@+1 {{attribute 'kv_heads' failed to satisfy constraint: 64-bit signless integer attribute whose value is positive}}
   qwen.append %k, %k layer 0 kv_heads 0 : tensor<?x64xf32>
   return
 }
@@ -121,7 +121,7 @@ func.func @f(%k: tensor<?x64xf32>) {
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{has 0 heads and 1 kv_heads when 1 or more is needed}}
+  // expected-error@+1 {{attribute 'heads' failed to satisfy constraint: 64-bit signless integer attribute whose value is positive}}
   %a = qwen.attention %q layer 0 heads 0 kv_heads 1 : tensor<?x64xf32>
   return
 }
@@ -131,7 +131,7 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{has 2 heads and -1 kv_heads when 1 or more is needed}}
+  // expected-error@+1 {{attribute 'kv_heads' failed to satisfy constraint: 64-bit signless integer attribute whose value is positive}}
   %a = qwen.attention %q layer 0 heads 2 kv_heads -1 : tensor<?x64xf32>
   return
 }
@@ -171,7 +171,7 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{layer is 65536 when 0 to 65535 is needed}}
+  // expected-error@+1 {{attribute 'layer' failed to satisfy constraint: 64-bit signless integer attribute whose value is the number of a layer, 0 to 65535}}
   %a = qwen.attention %q layer 65536 heads 2 kv_heads 1 : tensor<?x64xf32>
   return
 }
@@ -221,7 +221,7 @@ func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
-  // expected-error@+1 {{eps is -1.000000e+00 when a positive number is needed}}
+  // expected-error@+1 {{attribute 'eps' failed to satisfy constraint: 64-bit float attribute whose value is a positive number of f32}}
   %a = qwen.attention %q rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @n eps -1.0 : tensor<?x64xf32>
   return
 }
@@ -274,7 +274,7 @@ func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %
 // -----
 
 func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
-  // expected-error@+1 {{has 0 key_heads when 1 or more is needed}}
+  // expected-error@+1 {{attribute 'key_heads' failed to satisfy constraint: 64-bit signless integer attribute whose value is positive}}
   %o = qwen.delta_rule %u, %a, %a layer 0 key_heads 0 : tensor<?x256xf32>, tensor<?x4xf32> -> tensor<?x128xf32>
   return
 }
@@ -314,7 +314,7 @@ func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %
 // -----
 
 func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %c: tensor<?x8xf32>) {
-  // expected-error@+1 {{layer is 65536 when 0 to 65535 is needed}}
+  // expected-error@+1 {{attribute 'layer' failed to satisfy constraint: 64-bit signless integer attribute whose value is the number of a layer, 0 to 65535}}
   %o = qwen.delta_rule %u, %a, %a layer 65536 key_heads 2 : tensor<?x256xf32>, tensor<?x4xf32> -> tensor<?x128xf32>
   return
 }

@@ -258,7 +258,7 @@ qwen.packed @p [@v] : tensor<64xf16> at 0
 // -----
 
 qwen.weight @w : tensor<64x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
-// expected-error@+1 {{has rows of 33 when a multiple of 32 is needed}}
+// expected-error@+1 {{has K = 33 when a multiple of 32 is needed}}
 qwen.packed @p [@w] : tensor<64x33xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 
 // -----
@@ -299,7 +299,7 @@ qwen.packed @p [@w] : tensor<64x32xf32> in #qwen.layout<q4_0, panel = 16, chunk 
 // -----
 
 qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
-// expected-error@+1 {{segments have 64 rows when 128 is needed}}
+// expected-error@+1 {{segments have 64 outputs when 128 is needed}}
 qwen.packed @p [@v] : tensor<128xf32> at 0
 
 // -----
@@ -349,7 +349,7 @@ func.func @f(%x: tensor<?x32xf32>) {
 
 qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{eps is 0.000000e+00 when a positive number is needed}}
+  // expected-error@+1 {{attribute 'eps' failed to satisfy constraint: 64-bit float attribute whose value is a positive number of f32}}
   %y = qwen.rms_norm %x, @v eps 0.0 : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
@@ -367,7 +367,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{head is 0 wide when 1 or more is needed}}
+  // expected-error@+1 {{attribute 'head_dim' failed to satisfy constraint: 64-bit signless integer attribute whose value is positive}}
   %y = qwen.rms_norm %x, @v eps 1.0e-06 heads 0 : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }

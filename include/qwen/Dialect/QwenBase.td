@@ -50,6 +50,16 @@ def Qwen_BlocksAttr : Qwen_Attr<"Blocks", "blocks"> {
   let genVerifyDecl = 1;
 }
 
+def Qwen_Count : ConfinedAttr<I64Attr, [IntPositive]>;
+
+def Qwen_Layer : ConfinedAttr<I64Attr, [AttrConstraint<
+    CPred<"::llvm::cast<::mlir::IntegerAttr>($_self).getValue().ult(::qwen::kMaxLayers)">,
+    "whose value is the number of a layer, 0 to 65535">]>;
+
+def Qwen_PositiveNumber : ConfinedAttr<F64Attr, [AttrConstraint<
+    CPred<"::qwen::isPositive(::llvm::cast<::mlir::FloatAttr>($_self).getValue())">,
+    "whose value is a positive number of f32">]>;
+
 def Qwen_FormatAttr : Qwen_Attr<"Format", "format"> {
   let summary = "Number format of a weight in the image";
   let description = [{

@@ -63,6 +63,9 @@ inline constexpr int64_t kMaxDimension = int64_t{1} << 28;
 /// A model has up to this many layers, as in the manifest.
 inline constexpr int64_t kMaxLayers = 65536;
 
+/// Whether a number is positive and finite, as f32 too.
+bool isPositive(const llvm::APFloat &value);
+
 /// The caches as a side-effect resource.
 struct CacheResource : mlir::SideEffects::Resource::Base<CacheResource> {
   mlir::StringRef getName() final { return "Cache"; }

@@ -76,8 +76,8 @@ def Qwen_EmbeddingOp : Qwen_ComputeOp<"embedding", "Token", [Pure, DeclareOpInte
 def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", "Token",
     [Pure, DeclareOpInterfaceMethods<Qwen_StreamOp, ["getChannelFactors", "setChannelFactors"]>],
     ["getWeightUses", "canQuantizeResult", "addWork"],
-    (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$weight, F64Attr:$eps,
-         OptionalAttr<I64Attr>:$head_dim),
+    (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$weight, Qwen_PositiveNumber:$eps,
+         OptionalAttr<Qwen_Count>:$head_dim),
     "$input `,` $weight `eps` custom<Float>($eps) (`heads` $head_dim^)?",
     "type($input) `->` type($result)"> {
   let summary = "Root-mean-square norm";
@@ -275,7 +275,7 @@ def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
     ```
   }];
   let arguments = (ins Qwen_FloatActivations:$input, Qwen_FloatActivations:$cos, Qwen_FloatActivations:$sin,
-                       OptionalAttr<I64Attr>:$head_dim);
+                       OptionalAttr<Qwen_Count>:$head_dim);
   let results = (outs Qwen_FloatActivations:$result);
   let assemblyFormat = [{
     $input `,` $cos `,` $sin (`heads` $head_dim^)? attr-dict `:` type($input) `,` type($cos)
@@ -300,8 +300,8 @@ class Qwen_HeadsOp<string mnemonic, list<Trait> traits, dag values, dag sizes, s
           traits # [AttrSizedOperandSegments, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>],
           ["getWeightUses", "getCacheUse", "addWork"],
           !con(values, (ins Optional<Qwen_FloatActivations>:$cos, Optional<Qwen_FloatActivations>:$sin,
-                          I64Attr:$layer), sizes,
-               (ins OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<F64Attr>:$eps)),
+                          Qwen_Layer:$layer), sizes,
+               (ins OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<Qwen_PositiveNumber>:$eps)),
           syntax # " (`rope` `(` $cos^ `,` $sin `:` type($cos) `,` type($sin) `)`)? "
                  # "`layer` custom<Integer>($layer) " # sizesSyntax # " (`norm` $norm^ `eps` $eps)?",
           types> {
@@ -309,7 +309,7 @@ class Qwen_HeadsOp<string mnemonic, list<Trait> traits, dag values, dag sizes, s
 }
 
 def Qwen_AppendOp : Qwen_HeadsOp<"append", [AllTypesMatch<["keys", "values"]>],
-    (ins Qwen_FloatActivations:$keys, Qwen_FloatActivations:$values), (ins I64Attr:$kv_heads),
+    (ins Qwen_FloatActivations:$keys, Qwen_FloatActivations:$values), (ins Qwen_Count:$kv_heads),
     "$keys `,` $values", "`kv_heads` custom<Integer>($kv_heads)", "type($keys)"> {
   let summary = "Appends keys and values to the cache";
   let description = [{
@@ -334,7 +334,7 @@ def Qwen_AppendOp : Qwen_HeadsOp<"append", [AllTypesMatch<["keys", "values"]>],
 }
 
 def Qwen_AttentionOp : Qwen_HeadsOp<"attention", [AllTypesMatch<["queries", "result"]>],
-    (ins Qwen_FloatActivations:$queries), (ins I64Attr:$heads, I64Attr:$kv_heads),
+    (ins Qwen_FloatActivations:$queries), (ins Qwen_Count:$heads, Qwen_Count:$kv_heads),
     "$queries", "`heads` custom<Integer>($heads) `kv_heads` custom<Integer>($kv_heads)",
     "type($queries)"> {
   let summary = "Causal attention over the paged KV cache";
@@ -389,7 +389,7 @@ def Qwen_GateOp : Qwen_ComputeOp<"gate", "TokenBlock", [Pure, AllTypesMatch<["in
 def Qwen_ShortConvolutionOp : Qwen_ComputeOp<"short_convolution", "Columns",
     [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>, AllTypesMatch<["input", "result"]>],
     ["getWeightUses", "getCacheUse"],
-    (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$weight, I64Attr:$layer),
+    (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$weight, Qwen_Layer:$layer),
     "$input `,` $weight `layer` custom<Integer>($layer)", "type($input)"> {
   let summary = "Causal convolution of each channel, then silu";
   let description = [{
@@ -430,7 +430,7 @@ def Qwen_DeltaRuleOp : Qwen_ComputeOp<"delta_rule", "Columns",
     [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>, AllTypesMatch<["decay", "beta"]>],
     ["getCacheUse"],
     (ins Qwen_FloatActivations:$input, Qwen_FloatActivations:$decay, Qwen_FloatActivations:$beta,
-         I64Attr:$layer, I64Attr:$key_heads, UnitAttr:$interleaved),
+         Qwen_Layer:$layer, Qwen_Count:$key_heads, UnitAttr:$interleaved),
     "$input `,` $decay `,` $beta `layer` custom<Integer>($layer) `key_heads` custom<Integer>($key_heads) (`interleaved` $interleaved^)?",
     "type($input) `,` type($decay) `->` type($result)"> {
   let summary = "The gated delta rule";
