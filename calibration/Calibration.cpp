@@ -317,9 +317,9 @@ void Calibration::quantizeMatrices(const StepInput &read,
         WeightSourcePtr source = input.source(matrix.name);
         const int64_t outputs = matrix.outputs / read.experts;
         if (read.experts != 1)
-          source =
-              makeRows(source, rowsFrom(static_cast<int64_t>(expert) * outputs,
-                                        outputs));
+          source = makeOutputs(
+              source,
+              outputsFrom(static_cast<int64_t>(expert) * outputs, outputs));
         made.push_back(quantize(
             factor ? input.quantizer : Quantizer::Search, source, matrix.format,
             factor ? &*factor : nullptr, {options.threads, place}));

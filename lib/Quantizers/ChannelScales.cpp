@@ -24,7 +24,8 @@ class ScaleSearch {
 public:
   ScaleSearch(const ScaledProducts &products, unsigned threads)
       : products(products), threads(threads), k(std::ssize(products.scaleOf)),
-        tokens(std::ssize(products.rows) / k), panels(ceilDiv(tokens, kPanel)),
+        tokens(std::ssize(products.inputs) / k),
+        panels(ceilDiv(tokens, kPanel)),
         inputs(static_cast<size_t>(panels * k * kPanel)) {}
 
   std::vector<float> run();
@@ -35,8 +36,8 @@ private:
   /// Sums of the magnitudes of columns, by their scales.
   Values inputMagnitudes() const;
   Values weightMagnitudes() const;
-  /// Sets `inputs` to the rows / columns, turned and in int8; or, without
-  /// columns, to the rows.
+  /// Sets `inputs` to those of the products / columns, turned and in int8; or,
+  /// without columns, to those of the products.
   void setInputs(const Values &columns);
   /// Sets panel[k][16] to outputs of a matrix.
   static void readPanel(const WeightSource &source, int64_t first,
@@ -71,18 +72,18 @@ std::vector<float> ScaleSearch::inputMagnitudes() const {
   Values sums(scaleCount);
   for (int64_t token = 0; token < tokens; ++token)
     for (int64_t i = 0; i < k; ++i)
-      sums[products.scaleOf[i]] += std::fabs(products.rows[token * k + i]);
+      sums[products.scaleOf[i]] += std::fabs(products.inputs[token * k + i]);
   return sums;
 }
 
 std::vector<float> ScaleSearch::weightMagnitudes() const {
   Values sums(scaleCount);
-  std::vector<float> row(static_cast<size_t>(k));
+  std::vector<float> output(static_cast<size_t>(k));
   for (const ScaledProducts::Matrix &matrix : products.matrices)
     for (int64_t i = 0; i < matrix.source->shape().outputs(); ++i) {
-      matrix.source->read(i, 1, row.data());
+      matrix.source->read(i, 1, output.data());
       for (int64_t j = 0; j < k; ++j)
-        sums[products.scaleOf[j]] += std::fabs(row[j]);
+        sums[products.scaleOf[j]] += std::fabs(output[j]);
     }
   return sums;
 }
@@ -133,53 +134,53 @@ std::vector<float> qwen::columnScales(std::span<const int32_t> scaleOf,
 // Errors
 //===----------------------------------------------------------------------===//
 
-/// Turns a row as the model does before a product.
-static void turnRow(const Turn &turn, std::vector<float> &row) {
-  const std::vector<float> from = row;
+/// Turns an input as the model does before a product.
+static void turnInput(const Turn &turn, std::vector<float> &input) {
+  const std::vector<float> from = input;
   if (turn.hadamard)
-    numerics::hadamard(from.data(), std::ssize(row), row.data());
+    numerics::hadamard(from.data(), std::ssize(input), input.data());
   if (turn.columns == 0)
     return;
   const numerics::Rotation rotation(turn.columns);
   std::vector<double> block(static_cast<size_t>(turn.columns));
-  for (auto at = row.begin(); at != row.end(); at += turn.columns) {
+  for (auto at = input.begin(); at != input.end(); at += turn.columns) {
     std::copy_n(at, turn.columns, block.begin());
     rotation.turn(block.data());
     std::ranges::copy(block, at);
   }
 }
 
-/// Rounds a row to int8 and back.
-static void roundRow(std::vector<float> &row) {
-  const int64_t size = std::ssize(row);
-  std::vector<int8_t> integers(row.size());
+/// Rounds an input to int8 and back.
+static void roundInput(std::vector<float> &input) {
+  const int64_t size = std::ssize(input);
+  std::vector<int8_t> integers(input.size());
   std::vector<float> scales(
       static_cast<size_t>(ceilDiv(size, kActivationBlock)));
   std::vector<int32_t> sums(static_cast<size_t>(size / kGroup));
-  numerics::quantizeQ8(row.data(), size, integers.data(), scales.data(),
+  numerics::quantizeQ8(input.data(), size, integers.data(), scales.data(),
                        sums.data());
   for (int64_t i = 0; i < size; ++i)
-    row[i] = static_cast<float>(integers[i]) * scales[i / kActivationBlock];
+    input[i] = static_cast<float>(integers[i]) * scales[i / kActivationBlock];
 }
 
 void ScaleSearch::setInputs(const Values &columns) {
   parallelFor(
       static_cast<size_t>(panels), threads, [&](size_t panel, unsigned) {
-        std::vector<float> row(static_cast<size_t>(k));
+        std::vector<float> input(static_cast<size_t>(k));
         float *to = inputs.data() + panel * k * kPanel;
         for (int64_t i = 0; i < kPanel; ++i) {
           const int64_t token = static_cast<int64_t>(panel) * kPanel + i;
-          std::ranges::fill(row, 0.0f);
+          std::ranges::fill(input, 0.0f);
           if (token < tokens)
-            std::copy_n(products.rows.data() + token * k, k, row.data());
+            std::copy_n(products.inputs.data() + token * k, k, input.data());
           if (!columns.empty()) {
             for (int64_t j = 0; j < k; ++j)
-              row[j] /= columns[j];
-            turnRow(products.turn, row);
-            roundRow(row);
+              input[j] /= columns[j];
+            turnInput(products.turn, input);
+            roundInput(input);
           }
           for (int64_t j = 0; j < k; ++j)
-            to[j * kPanel + i] = row[j];
+            to[j * kPanel + i] = input[j];
         }
       });
 }
@@ -188,29 +189,29 @@ void ScaleSearch::readPanel(const WeightSource &source, int64_t first,
                             float *panel) {
   const int64_t k = source.shape().k(),
                 count = std::min(kPanel, source.shape().outputs() - first);
-  std::vector<float> rows(static_cast<size_t>(count * k));
-  source.read(first, count, rows.data());
-  transposeRows(rows.data(), k, count, k, panel);
+  std::vector<float> values(static_cast<size_t>(count * k));
+  source.read(first, count, values.data());
+  transposeRows(values.data(), k, count, k, panel);
 }
 
 void ScaleSearch::roundPanel(const WeightSource &source, WeightFormat format,
                              int64_t first, float *panel) {
   const int64_t k = source.shape().k(),
                 count = std::min(kPanel, source.shape().outputs() - first);
-  std::vector<float> rows(static_cast<size_t>(count * k));
-  source.read(first, count, rows.data());
+  std::vector<float> values(static_cast<size_t>(count * k));
+  source.read(first, count, values.data());
   const float *outputs[kPanelOutputs] = {};
   for (int64_t i = 0; i < count; ++i)
-    outputs[i] = rows.data() + i * k;
+    outputs[i] = values.data() + i * k;
   std::vector<uint8_t> packed(static_cast<size_t>(panelBytes(format, k)));
   const EncodeStatus status =
       numerics::packPanel(format, outputs, k, packed.data());
   if (status != EncodeStatus::Ok)
-    throw refusal(source, status);
+    throw refusal(source, status, first);
   auto *decode = numerics::reference<KernelOp::Embed>(kernelFormat(format));
   for (int64_t i = 0; i < count; ++i)
-    decode(packed.data(), static_cast<int32_t>(i), k, rows.data() + i * k);
-  transposeRows(rows.data(), k, count, k, panel);
+    decode(packed.data(), static_cast<int32_t>(i), k, values.data() + i * k);
+  transposeRows(values.data(), k, count, k, panel);
 }
 
 template <typename Use> void ScaleSearch::forPanels(Use use) const {

@@ -343,15 +343,15 @@ private:
 
 bool GridFinder::find(int64_t output, std::vector<WeightBlock> &blocks) const {
   const int64_t block = weightBlock(format);
-  std::vector<float> row(static_cast<size_t>(k));
-  source.read(output, 1, row.data());
+  std::vector<float> values(static_cast<size_t>(k));
+  source.read(output, 1, values.data());
   blocks.resize(static_cast<size_t>(ceilDiv(k, block)));
   for (int64_t begin = 0; begin < k; begin += block) {
     const int64_t count = std::min(block, k - begin);
     Fit fit;
     if (!range.find(fit,
-                    std::span(row).subspan(static_cast<size_t>(begin),
-                                           static_cast<size_t>(count)),
+                    std::span(values).subspan(static_cast<size_t>(begin),
+                                              static_cast<size_t>(count)),
                     type) ||
         !range.fill(fit, count, blocks[static_cast<size_t>(begin / block)]))
       return false;
@@ -393,10 +393,10 @@ std::unique_ptr<Owned> qwen::findGrid(const WeightSource &source,
 bool qwen::hasFewValues(const WeightSource &source) {
   constexpr size_t kFew = 3;
   std::set<float> found;
-  std::vector<float> row(static_cast<size_t>(source.shape().k()));
+  std::vector<float> values(static_cast<size_t>(source.shape().k()));
   for (int64_t output = 0; output < source.shape().outputs(); ++output) {
-    source.read(output, 1, row.data());
-    for (float value : row)
+    source.read(output, 1, values.data());
+    for (float value : values)
       if (found.insert(value).second && found.size() > kFew)
         return false;
   }

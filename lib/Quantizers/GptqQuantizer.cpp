@@ -81,6 +81,8 @@ private:
   const Grid &grid;
   const InputFactor &factor;
   const int64_t k;
+  /// Its number in the source.
+  int64_t firstOutput = 0;
   /// [panel][k][16], with columns in the order of the factor: the weights, and
   /// what they are above their integers' values.
   std::vector<float> weights, errors;
@@ -98,9 +100,8 @@ void Tile::read(int64_t first, int64_t count) {
   for (int64_t done = 0; done < count; done += kPanel) {
     const int64_t some = std::min(kPanel, count - done);
     source.read(first + done, some, rows.data());
-    if (!std::all_of(rows.begin(), rows.begin() + some * k,
-                     [](float value) { return std::isfinite(value); }))
-      throw refusal(source, EncodeStatus::NotFinite);
+    requireFinite(source, first + done,
+                  {rows.data(), static_cast<size_t>(some * k)});
     float *to = weights.data() + done * k;
     for (int64_t column : factor.blocks()) {
       const int64_t width = std::min(grid.block(), k - column);
@@ -231,7 +232,7 @@ void Tile::runBlock(const Block &block, int64_t count) {
       for (int64_t i = 0; i < std::min(kLanes, count - first - half); ++i)
         if (const EncodeStatus status = grid.check(chosen, i);
             status != EncodeStatus::Ok)
-          throw refusal(source, status);
+          throw refusal(source, status, firstOutput + first + half + i);
       for (int64_t j = 0; j < block.count; ++j)
         store(rounded.wrong[j], wrongs + at + j * kPanel);
       const int64_t group = (first + half) / kLanes;
@@ -311,6 +312,7 @@ void Tile::descend(int64_t count, int sweeps) {
 }
 
 void Tile::run(int64_t first, int64_t count, int sweeps, Owned &result) {
+  firstOutput = first;
   read(first, count);
   for (std::vector<BlockScales> &list : chosenScales)
     list.clear();

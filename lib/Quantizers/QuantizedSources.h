@@ -5,7 +5,14 @@
 
 #include "qwen/Quantizers/Quantizers.h"
 
+#include <span>
+
 namespace qwen {
+
+/// Throws the refusal of the first output from `first` on that has a value that
+/// is not finite.
+void requireFinite(const WeightSource &source, int64_t first,
+                   std::span<const float> values);
 
 /// The integers of `source` in a quantized `format`. An output keeps the
 /// integers that `source` has; the search quantizes the others with the scales

@@ -4,7 +4,19 @@
 
 #include "QuantizedSources.h"
 
+#include <algorithm>
+#include <cmath>
+
 using namespace qwen;
+
+void qwen::requireFinite(const WeightSource &source, int64_t first,
+                         std::span<const float> values) {
+  const auto found = std::ranges::find_if(
+      values, [](float value) { return !std::isfinite(value); });
+  if (found != values.end())
+    throw refusal(source, numerics::EncodeStatus::NotFinite,
+                  first + (found - values.begin()) / source.shape().k());
+}
 
 WeightSourcePtr qwen::quantize(Quantizer quantizer,
                                const WeightSourcePtr &source,

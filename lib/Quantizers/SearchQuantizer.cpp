@@ -19,15 +19,13 @@ using numerics::EncodeStatus;
 
 namespace {
 /// Integers that are computed when they are asked for.
-class SearchedSource final : public WrappedSource {
+class SearchedSource final : public ForwardingSource {
 public:
   SearchedSource(WeightSourcePtr from, WeightFormat to)
-      : WrappedSource(std::move(from)), format(to), grid(to) {}
+      : ForwardingSource(std::move(from)), format(to), grid(to) {}
 
-  void read(int64_t first, int64_t count, float *values) const override {
-    source->read(first, count, values);
-  }
-  WeightFormat keptFormat() const override { return source->keptFormat(); }
+  bool hasIntegers() const override { return true; }
+  std::span<const int32_t> columnOrder() const override { return {}; }
 
   OutputSet kept(WeightFormat other, int64_t first,
                  int64_t count) const override {
@@ -72,9 +70,7 @@ EncodeError SearchedSource::encode(int64_t first, OutputSet outputs,
   std::vector<float> rows(static_cast<size_t>(count * k));
   std::vector<Lanes> x(static_cast<size_t>(block)), importance(x.size());
   source->read(first, count, rows.data());
-  if (!std::ranges::all_of(rows,
-                           [](float value) { return std::isfinite(value); }))
-    throw refusal(*source, EncodeStatus::NotFinite);
+  requireFinite(*source, first, rows);
   EncodedOutputs encoded(grid, k);
   Lanes errors = {}, values = {};
   for (int64_t begin = 0; begin < k; begin += block) {
@@ -88,7 +84,7 @@ EncodeError SearchedSource::encode(int64_t first, OutputSet outputs,
     for (int64_t i = 0; i < count; ++i)
       if (const EncodeStatus status = grid.check(scales, i);
           (outputs >> i & 1) != 0 && status != EncodeStatus::Ok)
-        throw refusal(*source, status);
+        throw refusal(*source, status, first + i);
     for (int64_t j = 0; j < width; ++j) {
       const Steps steps = grid.steps(scales, j / grid.subBlock());
       const Lanes integer = grid.nearest(x[j], steps);

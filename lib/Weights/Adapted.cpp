@@ -53,18 +53,17 @@ std::vector<double> LowRankUpdate::products(int64_t first,
 
 namespace {
 /// A source whose values are no integers of the checkpoint.
-class AdaptedSource : public WrappedSource {
+class AdaptedSource : public ComputedSource {
 public:
   std::string_view form() const override { return formName; }
   WeightFormat keptFormat() const override {
     const WeightFormat kept = source->keptFormat();
     return isQuantized(kept) ? kept : WeightFormat::F32;
   }
-  bool hasIntegers() const override { return false; }
 
 protected:
   explicit AdaptedSource(WeightSourcePtr from)
-      : WrappedSource(std::move(from)), formName(source->form()) {
+      : ComputedSource(std::move(from)), formName(source->form()) {
     constexpr std::string_view kAdapted = " + LoRA";
     if (!formName.ends_with(kAdapted))
       formName += kAdapted;
@@ -85,7 +84,7 @@ public:
 
   void read(int64_t first, int64_t count, float *values) const override {
     const int64_t k = shape().k();
-    std::vector<double> row(static_cast<size_t>(k));
+    std::vector<double> sums(static_cast<size_t>(k));
     for (const int64_t end = first + count; first < end;
          first += kPanelOutputs) {
       const int64_t some = std::min(kPanelOutputs, end - first);
@@ -95,10 +94,10 @@ public:
       for (int64_t i = 0; i < some; ++i, values += k) {
         for (int64_t j = 0; j < k; j += update.group, ++product)
           for (int64_t c = j; c < j + update.group; ++c)
-            row[static_cast<size_t>(c)] = values[c] + *product;
+            sums[static_cast<size_t>(c)] = values[c] + *product;
         if (update.norms)
-          setNorm(first + i, row);
-        std::ranges::copy(row, values);
+          setNorm(first + i, sums);
+        std::ranges::copy(sums, values);
       }
     }
   }

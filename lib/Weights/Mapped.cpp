@@ -21,10 +21,10 @@ static float mapped(ValueMap map, float value) {
 }
 
 namespace {
-class MappedSource final : public WrappedSource {
+class MappedSource final : public ComputedSource {
 public:
   MappedSource(WeightSourcePtr source, ValueMap map)
-      : WrappedSource(std::move(source)), map(map) {}
+      : ComputedSource(std::move(source)), map(map) {}
 
   void read(int64_t first, int64_t count, float *values) const override {
     source->read(first, count, values);

@@ -10,31 +10,22 @@ using namespace qwen;
 
 namespace {
 /// A matrix whose columns are sorted as its integers are.
-class OrderedSource final : public WrappedSource {
+class OrderedSource final : public ForwardingSource {
 public:
   explicit OrderedSource(WeightSourcePtr from)
-      : WrappedSource(std::move(from)) {}
+      : ForwardingSource(std::move(from)) {}
 
   void read(int64_t first, int64_t count, float *values) const override {
     const std::span<const int32_t> order = source->columnOrder();
-    std::vector<float> row(order.size());
+    std::vector<float> output(order.size());
     for (int64_t i = 0; i < count; ++i) {
-      source->read(first + i, 1, row.data());
+      source->read(first + i, 1, output.data());
       for (int32_t column : order)
-        *values++ = row[static_cast<size_t>(column)];
+        *values++ = output[static_cast<size_t>(column)];
     }
   }
 
-  WeightFormat keptFormat() const override { return source->keptFormat(); }
-  OutputSet kept(WeightFormat format, int64_t first,
-                 int64_t count) const override {
-    return source->kept(format, first, count);
-  }
-  numerics::EncodeError keep(WeightFormat format, int64_t first,
-                             OutputSet outputs, int64_t lane,
-                             uint8_t *panel) const override {
-    return source->keep(format, first, outputs, lane, panel);
-  }
+  std::span<const int32_t> columnOrder() const override { return {}; }
 };
 } // namespace
 
@@ -44,14 +35,14 @@ void qwen::orderInputs(WeightSources &sources, const std::string &reader,
   if (!matrix || matrix->source->columnOrder().empty())
     return;
   const std::span<const int32_t> order = matrix->source->columnOrder();
-  const std::vector<int64_t> rows(order.begin(), order.end());
+  const std::vector<int64_t> outputs(order.begin(), order.end());
   for (const std::string &writer : writers)
     if (const WeightSources::Entry *entry = sources.find(writer);
-        !entry || entry->source->shape().outputs() != std::ssize(rows))
+        !entry || entry->source->shape().outputs() != std::ssize(outputs))
       return;
   for (const std::string &writer : writers) {
     WeightSources::Entry entry = *sources.find(writer);
-    entry.source = makeRows(entry.source, rows);
+    entry.source = makeOutputs(entry.source, outputs);
     sources.set(writer, std::move(entry));
   }
   WeightSources::Entry ordered = *matrix;

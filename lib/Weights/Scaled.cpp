@@ -5,10 +5,10 @@
 using namespace qwen;
 
 namespace {
-class ScaledSource final : public WrappedSource {
+class ScaledSource final : public ComputedSource {
 public:
   ScaledSource(WeightSourcePtr from, ChannelScales scales)
-      : WrappedSource(std::move(from)), scales(std::move(scales)) {}
+      : ComputedSource(std::move(from)), scales(std::move(scales)) {}
 
   void read(int64_t first, int64_t count, float *values) const override {
     source->read(first, count, values);

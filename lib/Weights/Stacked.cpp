@@ -14,6 +14,10 @@ namespace {
 template <typename Derived> class MatricesSource : public WeightSource {
 public:
   const WeightShape &shape() const override { return sizes; }
+  ErrorText nameOf(int64_t output) const override {
+    const auto &[source, begin] = place(output / sizes.sizes[1]);
+    return source.nameOf(begin + output % sizes.sizes[1]);
+  }
 
   void read(int64_t first, int64_t count, float *values) const override {
     forMatrices(sizes.sizes[1], first, count,
@@ -81,10 +85,6 @@ public:
   ErrorText name() const override {
     return sources.front()->name() + " and those of " +
            std::to_string(sources.size() - 1) + " other experts";
-  }
-  ErrorText nameOf(int64_t output) const override {
-    return placeOf(output / sizes.sizes[1])
-        .source.nameOf(output % sizes.sizes[1]);
   }
   std::string_view form() const override { return sources.front()->form(); }
   uint64_t bytesToRead() const override {

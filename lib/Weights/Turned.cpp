@@ -22,10 +22,10 @@ static std::optional<Rotation> rotationOf(int64_t size) {
 static constexpr int64_t kColumnsTogether = 64;
 
 namespace {
-class TurnedSource final : public WrappedSource {
+class TurnedSource final : public ComputedSource {
 public:
   TurnedSource(WeightSourcePtr from, const Turn &turn)
-      : WrappedSource(std::move(from)), hadamard(turn.hadamard),
+      : ComputedSource(std::move(from)), hadamard(turn.hadamard),
         columns(rotationOf(turn.columns)), outputs(rotationOf(turn.outputs)) {
     if (!turn.scales)
       return;
@@ -40,10 +40,10 @@ public:
     }
     source->read(first, count, values);
     const int64_t k = shape().k();
-    std::vector<double> row(static_cast<size_t>(k));
+    std::vector<double> output(static_cast<size_t>(k));
     for (int64_t i = 0; i < count; ++i, values += k) {
-      turnColumns({values, static_cast<size_t>(k)}, 0, row.data());
-      std::ranges::copy(row, values);
+      turnColumns({values, static_cast<size_t>(k)}, 0, output.data());
+      std::ranges::copy(output, values);
     }
   }
 

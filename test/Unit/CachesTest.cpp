@@ -182,7 +182,7 @@ void halveHeads(AttentionOp attention, WeightSources &sources) {
     weight.setType(withSize(weight.getType(), 0, size));
     const std::string name = weight.getSymName().str();
     const WeightSources::Entry whole = *sources.find(name);
-    sources.set(name, {makeRows(whole.source, rowsFrom(0, size)), {}});
+    sources.set(name, {makeOutputs(whole.source, outputsFrom(0, size)), {}});
   };
   AppendOp append = attention.getAppend();
   const mlir::Value keys = append.getKeys();

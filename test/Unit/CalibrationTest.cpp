@@ -251,7 +251,7 @@ TEST(Calibration, ExpertsAreQuantizedByTheirOwnTokens) {
               rare += isRare;
               const auto first = static_cast<int64_t>(expert) * 64;
               const WeightSourcePtr part =
-                  makeRows(floats, rowsFrom(first, 64));
+                  makeOutputs(floats, outputsFrom(first, 64));
               const InputFactor factor(own, kDamping, 32, 1);
               const WeightSourcePtr expected =
                   isRare ? quantize(Quantizer::Search, part, WeightFormat::Q4_0)

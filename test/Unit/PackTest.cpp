@@ -80,13 +80,10 @@ protected:
 };
 
 /// Integers whose columns have another order.
-class Reordered final : public WrappedSource {
+class Reordered final : public ForwardingSource {
 public:
   explicit Reordered(WeightSourcePtr source)
-      : WrappedSource(std::move(source)) {}
-  void read(int64_t first, int64_t count, float *values) const override {
-    source->read(first, count, values);
-  }
+      : ForwardingSource(std::move(source)) {}
   OutputSet kept(WeightFormat, int64_t, int64_t count) const override {
     return (OutputSet{1} << count) - 1;
   }

@@ -291,6 +291,30 @@ TEST_P(QuantizersOf, RefuseWhatNoScaleHolds) {
   EXPECT_EQ(errorOf(0.0f), "");
 }
 
+// The experts of a layer are one source.
+TEST(Quantizers, NameTheExpertThatTheyRefuse) {
+  const Problem problem(32);
+  std::vector<float> values(Problem::kOutputs * 32, 1.0f);
+  const auto good =
+      std::make_shared<Owned>("good", WeightShape{{20, 32}}, Place::Memory);
+  const auto bad =
+      std::make_shared<Owned>("bad", WeightShape{{20, 32}}, Place::Memory);
+  good->set(0, 20, values.data());
+  values[19 * 32 + 7] = std::numeric_limits<float>::quiet_NaN();
+  bad->set(0, 20, values.data());
+  const WeightSourcePtr experts = makeStacked({good, bad});
+  const InputFactor factor(problem.moments, kDamping, 32, 1);
+  for (Quantizer quantizer : {Quantizer::Search, Quantizer::Gptq})
+    EXPECT_EQ(test::messageOf([&] {
+                const WeightSourcePtr made =
+                    quantize(quantizer, experts, WeightFormat::Q4_0, &factor);
+                std::vector<uint8_t> panel(
+                    static_cast<size_t>(panelBytes(WeightFormat::Q4_0, 32)));
+                made->keep(WeightFormat::Q4_0, 32, 255, 0, panel.data());
+              }),
+              "bad has a value that is not finite");
+}
+
 // Arm hosts choose the integers that x86 hosts choose.
 TEST(Quantizers, ChooseTheSameBitsOnAllMachines) {
   const Problem problem(352);
@@ -418,14 +442,11 @@ static float roundTo(StoredType type, float value) {
 
 namespace {
 /// Floats that a checkpoint stores as `type`.
-class StoredFloats final : public WrappedSource {
+class StoredFloats final : public ForwardingSource {
 public:
   StoredFloats(WeightSourcePtr source, StoredType type)
-      : WrappedSource(std::move(source)), type(type) {}
+      : ForwardingSource(std::move(source)), type(type) {}
   std::optional<StoredType> floatType() const override { return type; }
-  void read(int64_t first, int64_t count, float *values) const override {
-    source->read(first, count, values);
-  }
 
 private:
   const StoredType type;

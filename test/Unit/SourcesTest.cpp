@@ -77,18 +77,18 @@ TEST(Sources, GiveRowsOfStackedTensors) {
     values[i] = static_cast<float>(i);
   const WeightSourcePtr stacked =
       make(makeTensor({3, 4, 2}, StoredType::F32, values));
-  const WeightSourcePtr slice = makeRows(stacked, rowsFrom(4, 4));
+  const WeightSourcePtr slice = makeOutputs(stacked, outputsFrom(4, 4));
   EXPECT_EQ(slice->shape(), (WeightShape{{4, 2}}));
   EXPECT_EQ(slice->bytesToRead(), 32u);
   EXPECT_EQ(valuesOf(*slice),
             (std::vector<float>{8, 9, 10, 11, 12, 13, 14, 15}));
   // Not in order, and rows of rows.
-  const WeightSourcePtr rows = makeRows(slice, {3, 0, 1});
+  const WeightSourcePtr rows = makeOutputs(slice, {3, 0, 1});
   EXPECT_EQ(valuesOf(*rows), (std::vector<float>{14, 15, 8, 9, 10, 11}));
   EXPECT_EQ(rows->name().line(), stacked->name().line());
   const std::vector<float> vector = {1, 2, 3};
   const WeightSourcePtr part =
-      makeRows(make(makeTensor({3}, StoredType::F32, vector)), {2, 1});
+      makeOutputs(make(makeTensor({3}, StoredType::F32, vector)), {2, 1});
   EXPECT_EQ(part->shape(), WeightShape{{2}});
   EXPECT_EQ(valuesOf(*part), (std::vector<float>{3, 2}));
 }
@@ -236,7 +236,7 @@ TEST(Sources, KeepBlocks) {
   // A scale that is not finite.
   blocks[2].d = 0x7c00;
   EXPECT_EQ(source->kept(WeightFormat::Q4_0, 0, 3), 5u);
-  const WeightSourcePtr rows = makeRows(source, {2, 1, 0});
+  const WeightSourcePtr rows = makeOutputs(source, {2, 1, 0});
   EXPECT_EQ(rows->keptFormat(), WeightFormat::Q4_0);
   EXPECT_EQ(rows->kept(WeightFormat::Q4_0, 0, 3), 5u);
   EXPECT_EQ(rows->kept(WeightFormat::Q4_0, 1, 2), 2u);
@@ -398,6 +398,25 @@ TEST(Experts, AreStackedAndSliced) {
   EXPECT_EQ(sliced->shape().sizes, (std::vector<int64_t>{3, 2, 2}));
   EXPECT_EQ(sliced->bytesToRead(), 48u);
   expectOutputs(*sliced, slices);
+}
+
+/// An error about an output names the tensor that has it.
+TEST(Experts, NameTheTensorOfAnOutput) {
+  const std::vector<float> floats(8);
+  std::vector<WeightSourcePtr> sources;
+  for (const char *name : {"a", "b", "c"}) {
+    StoredTensor tensor = makeTensor({4, 2}, StoredType::F32, floats);
+    tensor.name = name;
+    sources.push_back(make(tensor));
+  }
+  const WeightSourcePtr stacked = makeStacked(sources);
+  EXPECT_EQ(stacked->nameOf(5).line(), sources[1]->name().line());
+  // Two outputs of each.
+  EXPECT_EQ(makeSlices(stacked, 1, 2)->nameOf(4).line(),
+            sources[2]->name().line());
+  // Those of one expert, as a calibration divides them.
+  EXPECT_EQ(makeOutputs(stacked, outputsFrom(8, 4))->nameOf(0).line(),
+            sources[2]->name().line());
 }
 
 TEST(Experts, OfSeveralTypesAreF32) {

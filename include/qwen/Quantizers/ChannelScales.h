@@ -17,7 +17,7 @@
 
 namespace qwen {
 
-/// Matrices [outputs][k] that read the same rows.
+/// Matrices [outputs][k] that read the same inputs.
 struct ScaledProducts {
   struct Matrix {
     WeightSourcePtr source;
@@ -25,12 +25,12 @@ struct ScaledProducts {
     WeightFormat format;
   };
   std::vector<Matrix> matrices;
-  /// Rows [tokens][k] that they read.
-  std::span<const float> rows;
+  /// [tokens][k]: what they read.
+  std::span<const float> inputs;
   /// Of each of the k columns, the number of its scale: columns that one output
   /// of another product makes share a scale.
   std::vector<int32_t> scaleOf;
-  /// The transform of columns and rows that is folded in behind the scales.
+  /// The transform of columns and inputs that is folded in behind the scales.
   Turn turn = {};
 };
 
@@ -39,11 +39,11 @@ std::vector<float> columnScales(std::span<const int32_t> scaleOf,
                                 std::span<const float> scales);
 
 /// Scales by which columns of the matrices are multiplied and the outputs that
-/// make the rows are divided, so that rounded matrices make the least error of
-/// their outputs; empty if no candidate is better than no scales. A candidate
-/// is x^a / w^b of the mean magnitudes x of the rows and w of the weights, for
-/// a of eighths and b either 0 or 1 - a. Throws Error where rounding does. The
-/// number of threads changes no bit.
+/// make the inputs are divided, so that rounded matrices make the least error
+/// of their outputs; empty if no candidate is better than no scales. A
+/// candidate is x^a / w^b of the mean magnitudes x of the inputs and w of the
+/// weights, for a of eighths and b either 0 or 1 - a. Throws Error where
+/// rounding does. The number of threads changes no bit.
 std::vector<float> searchChannelScales(const ScaledProducts &products,
                                        unsigned threads = machineThreads());
 

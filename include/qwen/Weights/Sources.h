@@ -45,12 +45,13 @@ struct ChannelScales {
 /// `source` with scales: it has no integers.
 WeightSourcePtr makeScaled(WeightSourcePtr source, ChannelScales scales);
 
-/// The outputs `rows` of `source`, in this order: a matrix of its K, or a
-/// vector if it is one.
-WeightSourcePtr makeRows(WeightSourcePtr source, std::vector<int64_t> rows);
+/// The outputs of `source` with these numbers, in this order: a matrix of its
+/// K, or a vector if it is one.
+WeightSourcePtr makeOutputs(WeightSourcePtr source,
+                            std::vector<int64_t> numbers);
 
-/// The numbers first, first + 1, ... for makeRows.
-std::vector<int64_t> rowsFrom(int64_t first, int64_t count);
+/// The numbers first, first + 1, ... for makeOutputs.
+std::vector<int64_t> outputsFrom(int64_t first, int64_t count);
 
 /// The matrices `sources`, which have one shape, one after another: [number of
 /// them, outputs, K].

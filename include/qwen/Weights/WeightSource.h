@@ -100,8 +100,9 @@ public:
 
 using WeightSourcePtr = std::shared_ptr<const WeightSource>;
 
-/// A source over another one, whose shape and texts it has.
-class WrappedSource : public WeightSource {
+/// A source over another one. It forwards every question: one that derives from
+/// it overrides what it changes.
+class ForwardingSource : public WeightSource {
 public:
   const WeightShape &shape() const override { return source->shape(); }
   ErrorText name() const override { return source->name(); }
@@ -110,11 +111,46 @@ public:
   }
   std::string_view form() const override { return source->form(); }
   uint64_t bytesToRead() const override { return source->bytesToRead(); }
+  void read(int64_t first, int64_t count, float *values) const override {
+    source->read(first, count, values);
+  }
+  std::optional<StoredType> floatType() const override {
+    return source->floatType();
+  }
+  WeightFormat keptFormat() const override { return source->keptFormat(); }
+  bool hasIntegers() const override { return source->hasIntegers(); }
+  OutputSet kept(WeightFormat format, int64_t first,
+                 int64_t count) const override {
+    return source->kept(format, first, count);
+  }
+  numerics::EncodeError keep(WeightFormat format, int64_t first,
+                             OutputSet outputs, int64_t lane,
+                             uint8_t *panel) const override {
+    return source->keep(format, first, outputs, lane, panel);
+  }
+  std::span<const int32_t> columnOrder() const override {
+    return source->columnOrder();
+  }
 
 protected:
-  explicit WrappedSource(WeightSourcePtr from) : source(std::move(from)) {}
+  explicit ForwardingSource(WeightSourcePtr from) : source(std::move(from)) {}
 
   const WeightSourcePtr source;
+};
+
+/// A source whose values are computed from those of another one: f32, which no
+/// file stores and no integers give.
+class ComputedSource : public ForwardingSource {
+public:
+  void read(int64_t first, int64_t count, float *values) const override = 0;
+  std::optional<StoredType> floatType() const override { return std::nullopt; }
+  WeightFormat keptFormat() const override { return WeightFormat::F32; }
+  bool hasIntegers() const override { return false; }
+  OutputSet kept(WeightFormat, int64_t, int64_t) const override { return 0; }
+  std::span<const int32_t> columnOrder() const override { return {}; }
+
+protected:
+  using ForwardingSource::ForwardingSource;
 };
 
 /// The weights of a model by the names that its ops read.

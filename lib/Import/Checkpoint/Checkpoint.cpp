@@ -95,10 +95,10 @@ void Checkpoint::divideQueries() {
     const WeightSources::Entry all =
         weight(path + "weight", {{2 * outputs, model.hiddenSize}});
     const auto set = [&](const char *name, int64_t first) {
-      std::vector<int64_t> rows = rowsFrom(first, outputs);
+      std::vector<int64_t> numbers = outputsFrom(first, outputs);
       for (int64_t i = 0; i < outputs; ++i)
-        rows[static_cast<size_t>(i)] += i / head * head;
-      sources.set(path + name, {makeRows(all.source, rows), all.tensors});
+        numbers[static_cast<size_t>(i)] += i / head * head;
+      sources.set(path + name, {makeOutputs(all.source, numbers), all.tensors});
     };
     set("weight", 0);
     set("gate.weight", head);

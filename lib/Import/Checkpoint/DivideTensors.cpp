@@ -21,9 +21,10 @@ static std::string layerPath(int64_t layer) {
 //===----------------------------------------------------------------------===//
 
 /// Appends `count` numbers from `first` on.
-static void append(std::vector<int64_t> &rows, int64_t first, int64_t count) {
-  for (int64_t row : rowsFrom(first, count))
-    rows.push_back(row);
+static void append(std::vector<int64_t> &numbers, int64_t first,
+                   int64_t count) {
+  for (int64_t number : outputsFrom(first, count))
+    numbers.push_back(number);
 }
 
 void Checkpoint::divideLinearProjections() {
@@ -58,9 +59,9 @@ void Checkpoint::divideLinearProjections() {
             return;
           const WeightSources::Entry all =
               weight(path + from + ".weight", {{outputs, model.hiddenSize}});
-          for (const auto &[name, rows] : parts)
+          for (const auto &[name, numbers] : parts)
             sources.set(path + name + ".weight",
-                        {makeRows(all.source, rows), all.tensors});
+                        {makeOutputs(all.source, numbers), all.tensors});
         };
     divide("qkvz", linear->channels() + heads * valueDim,
            {{"qkv", queries}, {"z", z}});

@@ -1,4 +1,4 @@
-//===- Rows.cpp - Some outputs of a weight --------------------------------===//
+//===- Outputs.cpp - Some outputs of a weight -----------------------------===//
 
 #include "qwen/Support/Error.h"
 #include "qwen/Weights/Sources.h"
@@ -9,38 +9,35 @@
 using namespace qwen;
 
 namespace {
-class RowsSource final : public WrappedSource {
+class OutputsSource final : public ForwardingSource {
 public:
-  RowsSource(WeightSourcePtr from, std::vector<int64_t> numbers)
-      : WrappedSource(std::move(from)), rows(std::move(numbers)),
-        sizes{{std::ssize(rows)}} {
+  OutputsSource(WeightSourcePtr from, std::vector<int64_t> list)
+      : ForwardingSource(std::move(from)), numbers(std::move(list)),
+        sizes{{std::ssize(numbers)}} {
     if (source->shape().sizes.size() > 1)
       sizes.sizes.push_back(source->shape().k());
   }
 
   const WeightShape &shape() const override { return sizes; }
+  ErrorText nameOf(int64_t output) const override {
+    return source->nameOf(numbers[static_cast<size_t>(output)]);
+  }
   uint64_t bytesToRead() const override {
-    return source->bytesToRead() * rows.size() /
+    return source->bytesToRead() * numbers.size() /
            static_cast<uint64_t>(source->shape().outputs());
   }
 
   void read(int64_t first, int64_t count, float *values) const override {
-    forRuns(first, count, [&](int64_t row, int64_t run, int64_t done) {
-      source->read(row, run, values + done * sizes.k());
+    forRuns(first, count, [&](int64_t number, int64_t run, int64_t done) {
+      source->read(number, run, values + done * sizes.k());
     });
   }
-
-  std::optional<StoredType> floatType() const override {
-    return source->floatType();
-  }
-  WeightFormat keptFormat() const override { return source->keptFormat(); }
-  bool hasIntegers() const override { return source->hasIntegers(); }
 
   OutputSet kept(WeightFormat format, int64_t first,
                  int64_t count) const override {
     OutputSet outputs = 0;
-    forRuns(first, count, [&](int64_t row, int64_t run, int64_t done) {
-      outputs |= source->kept(format, row, run) << done;
+    forRuns(first, count, [&](int64_t number, int64_t run, int64_t done) {
+      outputs |= source->kept(format, number, run) << done;
     });
     return outputs;
   }
@@ -51,44 +48,42 @@ public:
     numerics::EncodeError error;
     const int64_t count =
         std::min(kPanelOutputs - lane, sizes.outputs() - first);
-    forRuns(first, count, [&](int64_t row, int64_t run, int64_t done) {
-      error += source->keep(format, row, someOf(outputs, done, run),
+    forRuns(first, count, [&](int64_t number, int64_t run, int64_t done) {
+      error += source->keep(format, number, someOf(outputs, done, run),
                             lane + done, panel);
     });
     return error;
   }
 
-  std::span<const int32_t> columnOrder() const override {
-    return source->columnOrder();
-  }
-
 private:
-  /// Calls visit(row, run, done) for each run of rows of the source that follow
-  /// each other there: `row` is the first, `done` is the number before it.
+  /// Calls visit(number, run, done) for each run of outputs that follow each
+  /// other in the source: `number` is the first one's there, and `done` outputs
+  /// come before it.
   template <typename Visit>
   void forRuns(int64_t first, int64_t count, Visit visit) const {
-    const int64_t *row = rows.data() + first;
+    const int64_t *number = numbers.data() + first;
     for (int64_t done = 0, run = 1; done < count; done += run, run = 1) {
-      while (done + run < count && row[done + run] == row[done] + run)
+      while (done + run < count && number[done + run] == number[done] + run)
         ++run;
-      visit(row[done], run, done);
+      visit(number[done], run, done);
     }
   }
 
-  const std::vector<int64_t> rows;
+  /// Of the source's outputs.
+  const std::vector<int64_t> numbers;
   WeightShape sizes;
 };
 } // namespace
 
-WeightSourcePtr qwen::makeRows(WeightSourcePtr source,
-                               std::vector<int64_t> rows) {
-  return std::make_shared<RowsSource>(std::move(source), std::move(rows));
+WeightSourcePtr qwen::makeOutputs(WeightSourcePtr source,
+                                  std::vector<int64_t> numbers) {
+  return std::make_shared<OutputsSource>(std::move(source), std::move(numbers));
 }
 
-std::vector<int64_t> qwen::rowsFrom(int64_t first, int64_t count) {
-  std::vector<int64_t> rows(static_cast<size_t>(count));
-  std::iota(rows.begin(), rows.end(), first);
-  return rows;
+std::vector<int64_t> qwen::outputsFrom(int64_t first, int64_t count) {
+  std::vector<int64_t> numbers(static_cast<size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), first);
+  return numbers;
 }
 
 void qwen::addProjections(WeightSources &sources,
@@ -104,7 +99,7 @@ void qwen::addProjections(WeightSources &sources,
                 " of q, k and v are needed");
   int64_t first = 0;
   for (const auto &[name, outputs] : projections) {
-    sources.set(name, {makeRows(fused.source, rowsFrom(first, outputs)),
+    sources.set(name, {makeOutputs(fused.source, outputsFrom(first, outputs)),
                        fused.tensors});
     first += outputs;
   }
