@@ -94,6 +94,13 @@ std::string qwen::quote(std::string_view text) {
   return printable(quoted);
 }
 
+std::string_view qwen::trimmed(std::string_view text, std::string_view spaces) {
+  const size_t first = text.find_first_not_of(spaces);
+  if (first == std::string_view::npos)
+    return {};
+  return text.substr(first, text.find_last_not_of(spaces) + 1 - first);
+}
+
 std::string qwen::listed(std::span<const std::string> items) {
   std::string list;
   for (size_t i = 0; i < items.size(); ++i) {

@@ -5,6 +5,8 @@
 #include "text/JsonScanner.h"
 #include "text/PythonLiteral.h"
 
+#include "qwen/Support/Text.h"
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -204,12 +206,8 @@ std::string qwen::jsonEscaped(std::string_view text) {
 }
 
 /// The text without white space around it.
-static std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos)
-    return {};
-  return text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
+static std::string_view withoutSpace(std::string_view text) {
+  return trimmed(text, " \t\r\n");
 }
 
 /// The JSON of a text that is null or a boolean.
@@ -259,7 +257,8 @@ jsonOf(std::string_view text, SchemaTypes types, bool isInner = false) {
   if (types & kStringType)
     return std::nullopt;
   if (value.is_string() && !isInner)
-    return jsonOf(trimmed(value.get_ref<const std::string &>()), types, true);
+    return jsonOf(withoutSpace(value.get_ref<const std::string &>()), types,
+                  true);
   if (!(types & (kArrayType | kObjectType)))
     return std::nullopt;
   const std::optional<std::string> python = jsonOfPython(text);
@@ -271,7 +270,7 @@ jsonOf(std::string_view text, SchemaTypes types, bool isInner = false) {
 
 std::string qwen::typedValue(std::string_view text, SchemaTypes types,
                              std::span<const ordered_json *const> values) {
-  const std::optional<std::string> json = jsonOf(trimmed(text), types);
+  const std::optional<std::string> json = jsonOf(withoutSpace(text), types);
   const auto isNamed = [&](const ordered_json &value) {
     return std::ranges::any_of(
         values, [&](const ordered_json *each) { return *each == value; });
@@ -281,7 +280,7 @@ std::string qwen::typedValue(std::string_view text, SchemaTypes types,
   };
   if (json && (values.empty() || isNamed(ordered_json::parse(*json))))
     return *json;
-  for (const std::string_view string : {text, trimmed(text)})
+  for (const std::string_view string : {text, withoutSpace(text)})
     if (isNamed(ordered_json(string)))
       return quoted(string);
   return json ? *json : quoted(text);

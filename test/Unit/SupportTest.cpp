@@ -23,6 +23,13 @@ TEST(Text, PrintableChangesNoTerminal) {
   EXPECT_EQ(printable("a\xff\xe4\xbd"), "a\ufffd\ufffd");
 }
 
+TEST(Text, IsTrimmed) {
+  EXPECT_EQ(trimmed(" \ta b\n ", " \t\n"), "a b");
+  EXPECT_EQ(trimmed(" a\n ", " "), "a\n");
+  EXPECT_EQ(trimmed(" \t ", " \t"), "");
+  EXPECT_EQ(trimmed("", " "), "");
+}
+
 TEST(Text, QuotesAreCut) {
   EXPECT_EQ(quote("a\"\\\x9b"), "\"a\\\"\\\\\ufffd\"");
   EXPECT_EQ(quote(std::string(300, 'x')),

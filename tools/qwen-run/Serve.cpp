@@ -80,14 +80,9 @@ static std::string variableOf(const std::string &name) {
   return variable;
 }
 
-/// `text` without spaces at its ends.
-static std::string trimmed(std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\r\n\v\f";
-  const size_t begin = text.find_first_not_of(kSpaces);
-  if (begin == text.npos)
-    return "";
-  return std::string(
-      text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin));
+/// Without spaces at its ends.
+static std::string withoutSpaces(std::string_view text) {
+  return std::string(trimmed(text, " \t\r\n\v\f"));
 }
 
 /// Reads lines "option = value" and "# comment", for options that have no value
@@ -99,18 +94,18 @@ static void readConfig(const Command &command, const std::string &file) {
   int number = 0;
   for (std::string line; std::getline(lines, line);) {
     ++number;
-    line = trimmed(line);
+    line = withoutSpaces(line);
     if (line.empty() || line.starts_with('#'))
       continue;
     const size_t equals = line.find('=');
-    const std::string name = trimmed(line.substr(0, equals));
+    const std::string name = withoutSpaces(line.substr(0, equals));
     const std::optional<Option> option = command.findOption("--" + name);
     if (equals == std::string::npos || !option ||
         option->info().variable.empty())
       throw Error(
           file + " line " + std::to_string(number) + ": " + quote(line) +
           " is not \"option = value\" with an option of " + command.name());
-    const std::string value = trimmed(line.substr(equals + 1));
+    const std::string value = withoutSpaces(line.substr(equals + 1));
     if (!option->isGiven() && !value.empty())
       option->give(value);
   }

@@ -44,6 +44,9 @@ std::string printable(std::string_view text);
 /// `text` in quotes, printable and cut after 200 bytes.
 std::string quote(std::string_view text);
 
+/// `text` without `spaces` at its ends.
+std::string_view trimmed(std::string_view text, std::string_view spaces);
+
 /// "a, b and c".
 std::string listed(std::span<const std::string> items);
 

@@ -2,6 +2,8 @@
 
 #include "server/http/Headers.h"
 
+#include "qwen/Support/Text.h"
+
 #include <algorithm>
 #include <array>
 #include <ctime>
@@ -52,11 +54,7 @@ const std::string &server::exposedHeaders() {
 }
 
 static std::string_view trim(std::string_view text) {
-  constexpr std::string_view kSpace = " \t";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos)
-    return {};
-  return text.substr(first, text.find_last_not_of(kSpace) + 1 - first);
+  return trimmed(text, " \t");
 }
 
 static char lower(char c) {
