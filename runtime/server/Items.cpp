@@ -65,7 +65,7 @@ ItemDelta &ItemList::part(ItemKind kind, Delta &delta) {
 
 void ItemList::endText(Delta &delta) {
   if (open && open != ItemKind::Call)
-    part(*open, delta).isWhole = true;
+    delta.items.push_back({.item = count - 1, .kind = *open, .isWhole = true});
   open.reset();
 }
 

@@ -54,12 +54,13 @@ struct ItemDelta {
 /// Why a choice has ended.
 enum class Finish : uint8_t {
   None,
-  /// The model ended it, or a stop token of the request.
+  /// The model or a stop token of the request ended it.
   Stop,
   StopString,
-  /// It has as many tokens as it may have.
+  /// It has as many tokens as it may have, or the context is full.
   Length,
-  /// Neither is its length the reason, and it has calls, all of them whole.
+  /// The model ended it, or a stop string did, and it has calls, all of them
+  /// whole.
   Calls,
 };
 
