@@ -65,16 +65,18 @@ void Batcher::enqueue(JobList &list, std::unique_ptr<Job> job) {
 }
 
 void Batcher::add(std::unique_ptr<Job> job) {
-  attempt(*job, [&] { job->deadline = sums.promptTokens + pages.enter(*job); });
-  if (job->ended)
+  attempt(*job,
+          [&] { job->setDeadline(sums.promptTokens + pages.enter(*job)); });
+  if (job->ended())
     return end(std::move(job), EndReason::Failed);
   enqueue(waiting, std::move(job));
 }
 
-void Batcher::restart(Job &job, std::span<const int32_t> prompt) {
+void Batcher::restart(Job &job, const Continuation &next) {
+  model.requirePrompt(next.prompt, "the prompt");
   endDrafts(job);
-  pages.restart(job, prompt, model);
-  if (job.sequence >= 0)
+  pages.restart(job, next, model);
+  if (job.track().sequence() >= 0)
     beginDrafts(job);
 }
 
@@ -83,7 +85,7 @@ size_t Batcher::runningCount() const {
     return 0;
   size_t count = 0;
   for (const std::unique_ptr<Job> &job : running.all())
-    count += job->allSequences().size();
+    count += job->allTracks().size();
   return std::max(count, order.size());
 }
 
@@ -96,7 +98,7 @@ BatcherCounts Batcher::counts() const {
 void Batcher::end(std::unique_ptr<Job> job, EndReason reason) {
   endDrafts(*job);
   try {
-    if (job->sequence >= 0)
+    if (job->track().sequence() >= 0)
       pages.leave(*job);
   } catch (const std::bad_alloc &) {
     // Its tokens are not kept.
@@ -108,7 +110,7 @@ void Batcher::end(std::unique_ptr<Job> job, EndReason reason) {
 void Batcher::cancel(RequestId id) {
   for (JobList *jobs : {&waiting, &held, &running})
     for (size_t i = jobs->size(); i-- > 0;)
-      if ((*jobs)[i].id == id)
+      if ((*jobs)[i].id() == id)
         end(jobs->take(i), EndReason::Cancelled);
   if (heldSeries)
     countHeld();
@@ -117,7 +119,7 @@ void Batcher::cancel(RequestId id) {
 void Batcher::cancelAll() {
   for (JobList *jobs : {&waiting, &held, &running})
     while (!jobs->empty())
-      cancel(jobs->back().id);
+      cancel(jobs->back().id());
 }
 
 void Batcher::failAll() {
@@ -135,17 +137,17 @@ void Batcher::failAll() {
 void Batcher::interrupt(Job &job) {
   attempt(job, [&] {
     pages.leave(job);
-    if (job.beams)
-      job.beams->join();
+    if (job.beams())
+      job.beams()->join();
   });
-  job.wasPreempted = true;
+  job.preempt();
 }
 
 void Batcher::preemptLast() {
   std::unique_ptr<Job> job = running.takeBack();
   interrupt(*job);
   ++sums.preemptions;
-  if (job->ended)
+  if (job->ended())
     return end(std::move(job), EndReason::Failed);
   enqueue(waiting, std::move(job));
 }
@@ -154,7 +156,7 @@ void Batcher::countHeld() {
   try {
     std::set<RequestId> series;
     for (const std::unique_ptr<Job> &job : held.all())
-      series.insert(job->id);
+      series.insert(job->id());
     heldSeries = series.size();
   } catch (const std::bad_alloc &) {
     // The queue takes fewer requests meanwhile.
@@ -174,9 +176,9 @@ void Batcher::hold() {
       if (!(*jobs)[i].isHeld())
         continue;
       std::unique_ptr<Job> job = jobs->take(i);
-      if (job->sequence >= 0)
+      if (job->track().sequence() >= 0)
         interrupt(*job);
-      if (const std::optional<EndReason> reason = job->ended)
+      if (const std::optional<EndReason> reason = job->ended())
         end(std::move(job), *reason);
       else
         enqueue(held, std::move(job));
@@ -187,9 +189,10 @@ void Batcher::hold() {
 }
 
 void Batcher::addNext(const Job &job) {
-  if (!job.series || !job.series->next || job.wasPreempted)
+  const std::shared_ptr<Series> &series = job.series();
+  if (!series || !series->next || job.wasPreempted())
     return;
-  while (std::optional<Request> request = job.series->next()) {
+  while (std::optional<Request> request = series->next()) {
     const auto onEnd = request->onEnd;
     const int64_t prompt = std::ssize(request->prompt.ids);
     const auto fail = [&](const Error &error) {
@@ -197,9 +200,8 @@ void Batcher::addNext(const Job &job) {
         onEnd({EndReason::Failed, error.kind(), error.what(), prompt, 0, 0});
     };
     try {
-      auto next = std::make_unique<Job>(std::move(*request), job.id, model);
-      next->series = job.series;
-      return add(std::move(next));
+      return add(
+          std::make_unique<Job>(std::move(*request), job.id(), model, series));
     } catch (const Error &error) {
       fail(error);
     } catch (const std::bad_alloc &) {
@@ -214,23 +216,23 @@ void Batcher::startWaiting() {
     bool started = false;
     const auto open = [&] {
       attempt(next, [&] { started = pages.open(next, running); });
-      return started || next.ended;
+      return started || next.ended();
     };
     while (!open() && !running.empty() &&
-           running.back().request.priority < next.request.priority)
+           running.back().request().priority < next.request().priority)
       preemptLast();
-    if (!started && !next.ended && !running.empty())
+    if (!started && !next.ended() && !running.empty())
       return;
     // The first job is still this one: preempted jobs come after it.
     std::unique_ptr<Job> first = waiting.take(0);
     attempt(*first, [&] { addNext(*first); });
-    if (started && first->request.onStart && !first->wasPreempted)
-      attempt(*first, [&] { first->request.onStart(); });
-    if (started && !first->wasPreempted)
+    if (started && !first->wasPreempted())
+      attempt(*first, [&] { first->start(); });
+    if (started && !first->wasPreempted() && !first->ended())
       attempt(*first, [&] { beginDrafts(*first); });
-    if (!started && !first->ended)
+    if (!started && !first->ended())
       attempt(*first, [&] { first->fail(pages.tooLong(*first)); });
-    if (first->ended)
+    if (first->ended())
       end(std::move(first), EndReason::Failed);
     else
       running.insert(std::move(first));
@@ -241,7 +243,7 @@ void Batcher::reservePages() {
   pages.beginStep();
   for (size_t i = 0; i < running.size(); ++i) {
     Job &job = running[i];
-    while (!job.ended && !pages.promise(job)) {
+    while (!job.ended() && !pages.promise(job)) {
       if (running.size() == 1) {
         job.fail(pages.noneLeft(job));
         break;
@@ -259,35 +261,37 @@ void Batcher::reservePages() {
 // A step
 //===----------------------------------------------------------------------===//
 
-void Batcher::append(Job &job, int64_t count) {
-  const int64_t first = pages.computed(job);
+void Batcher::append(Track &track, int64_t count) {
+  const Job &job = track.job;
+  const int64_t first = pages.computed(track);
   for (int64_t i = first; i < first + count; ++i) {
-    batch.push_back({job.tokens[static_cast<size_t>(i)], job.sequence, i,
-                     job.wants(i), job.rowKind()});
-    owners.push_back(&job);
+    batch.push_back({track.known()[static_cast<size_t>(i)], track.sequence(), i,
+                     job.wants(track, i), job.rowKind()});
+    owners.push_back(&track);
   }
 }
 
-const Job *Batcher::findOrder() {
+const Track *Batcher::findOrder() {
   order.clear();
   decoding = 0;
-  const Job *first = nullptr;
+  const Track *first = nullptr;
   for (const std::unique_ptr<Job> &job : running.all()) {
-    for (Job *each : job->sequences()) {
-      if (job->ended || pages.behind(*each) == 0)
+    for (Track *track : job->tracks()) {
+      if (job->ended() || pages.behind(*track) == 0)
         continue;
-      order.push_back(each);
-      if (!isInPrompt(*each))
+      order.push_back(track);
+      if (!isInPrompt(*track))
         ++decoding;
       else if (!first)
-        first = each;
+        first = track;
     }
   }
-  std::ranges::sort(order, {}, [&](const Job *job) {
-    const bool late = isLate(*job);
-    return std::tuple(late, late ? -int64_t{job->request.priority} : 0,
-                      late ? pages.behind(*job) : 0, job->owner->deadline,
-                      job->id);
+  std::ranges::sort(order, {}, [&](const Track *track) {
+    const bool late = isLate(*track);
+    const Job &job = track->job;
+    return std::tuple(late, late ? -int64_t{job.request().priority} : 0,
+                      late ? pages.behind(*track) : 0, job.deadline(),
+                      job.id());
   });
   return first;
 }
@@ -295,8 +299,8 @@ const Job *Batcher::findOrder() {
 void Batcher::draft() {
   if (!drafter)
     return;
-  const auto late =
-      std::ranges::find_if(order, [&](const Job *job) { return isLate(*job); });
+  const auto late = std::ranges::find_if(
+      order, [&](const Track *track) { return isLate(*track); });
   // Each prompt may want a row in this step, and they get some tokens.
   const int64_t prompts = std::ssize(order) - decoding;
   const int64_t beside = engine.maxCallTokens() - rowsOfCall;
@@ -305,26 +309,26 @@ void Batcher::draft() {
   int64_t left =
       std::max<int64_t>(0, alignTo(decoding, rowsOfCall) - decoding - kept);
   int64_t spare = pages.spare();
-  int64_t jobs = late - order.begin();
-  for (Job *job : std::span(order.begin(), late)) {
+  int64_t tracks = late - order.begin();
+  for (Track *track : std::span(order.begin(), late)) {
     const int64_t count =
-        draft(*job, std::min({left / jobs--, pages.room(*job, spare) - 1,
-                              mostDrafts, job->mostDrafts()}));
-    spare -= pages.pagesFor(*job, count + 1);
+        draft(*track, std::min({left / tracks--, pages.room(*track, spare) - 1,
+                                mostDrafts, track->job.mostDrafts()}));
+    spare -= pages.pagesFor(*track, count + 1);
     left -= count;
     decoding += count;
   }
 }
 
-int64_t Batcher::draft(Job &job, int64_t most) {
-  if (!job.hasDrafter || most <= 0)
+int64_t Batcher::draft(Track &track, int64_t most) {
+  if (!track.job.hasDrafter() || most <= 0)
     return 0;
   drafts.clear();
-  attempt(job, [&] { drafter->draft(job, most, drafts); });
+  attempt(track.job, [&] { drafter->draft(track, most, drafts); });
   const auto end = std::ranges::find_if(
       drafts, [&](int32_t id) { return !model.hasToken(id); });
   const int64_t count = std::min(most, end - drafts.begin());
-  job.draft(std::span(drafts).first(static_cast<size_t>(count)));
+  track.draft(std::span(drafts).first(static_cast<size_t>(count)));
   return count;
 }
 
@@ -344,26 +348,26 @@ void Batcher::plan() {
   // The first late prompt gets a part of each step, so that it does not wait
   // for ever. The rest goes to short prompts, which should not wait for a long
   // one.
-  const Job *first = findOrder();
+  const Track *first = findOrder();
   draft();
   const int64_t most = promptLimit();
   int64_t kept = std::max<int64_t>(1, most / 4);
   int64_t spare = pages.spare();
-  for (Job *job : order) {
-    const bool late = isLate(*job);
-    if (job == first)
+  for (Track *track : order) {
+    const bool late = isLate(*track);
+    if (track == first)
       kept = 0;
     // A token of an answer runs in each step, as it does without forced ones.
-    const int64_t own = isInPrompt(*job) ? 0 : 1;
+    const int64_t own = isInPrompt(*track) ? 0 : 1;
     const int64_t allowed =
         late ? own + std::max<int64_t>(0, most - promptTokens - kept)
              : INT64_MAX;
     const int64_t count =
-        std::min({pages.behind(*job), allowed, pages.room(*job, spare)});
+        std::min({pages.behind(*track), allowed, pages.room(*track, spare)});
     if (count <= 0)
       continue;
-    spare -= pages.pagesFor(*job, count);
-    append(*job, count);
+    spare -= pages.pagesFor(*track, count);
+    append(*track, count);
     promptTokens += late ? count - own : 0;
   }
 }
@@ -389,54 +393,55 @@ void Batcher::step() {
 }
 
 void Batcher::endStep(Job &job) {
-  for (Job *each : job.sequences())
-    pages.endStep(*each);
-  job.report(pages.computed(*job.sequences().front()));
-  sums.constraintNanoseconds += std::exchange(job.constraintNanoseconds, 0);
-  if (job.ended)
+  for (Track *track : job.tracks())
+    pages.endStep(*track);
+  job.report(pages.computed(*job.tracks().front()));
+  sums.constraintNanoseconds += job.takeConstraintTime();
+  if (job.ended())
     return;
-  if (job.beams) {
-    job.beams->endStep(pages);
-    if (job.beams->isDone())
+  if (Beams *beams = job.beams()) {
+    beams->endStep(pages);
+    if (beams->isDone())
       job.endSearch();
-  } else if (job.isComplete() && pages.computed(job) >= job.promptSize()) {
-    job.ended = EndReason::Length;
+  } else if (job.isComplete() &&
+             pages.computed(job.track()) >= job.promptSize()) {
+    job.stop(EndReason::Length);
   }
 }
 
 void Batcher::run() {
   try {
     for (const Failure &failure : engine.run(batch, receiver)) {
-      const auto owner =
-          std::ranges::find(order, failure.sequence, &Job::sequence);
-      (*owner)->fail(Error(engine.describe(failure), failure.kind));
+      const auto track =
+          std::ranges::find(order, failure.sequence, &Track::sequence);
+      (*track)->job.fail(Error(engine.describe(failure), failure.kind));
     }
   } catch (const Error &error) {
-    for (Job *job : order)
-      job->fail(error);
+    for (Track *track : order)
+      track->job.fail(error);
   } catch (const std::bad_alloc &) {
-    for (Job *job : order)
-      job->fail(noMemory);
+    for (Track *track : order)
+      track->job.fail(noMemory);
   }
 }
 
 void Batcher::divide(std::span<const Engine::Row> rows) {
   ranges.clear();
-  // There are fewer further ranges of jobs than threads.
+  // There are fewer further ranges of tracks than threads.
   const auto most =
       static_cast<size_t>(ceilDiv(std::ssize(rows), int64_t{engine.threads()}));
   size_t used = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
-    Job *job = owners[rows[i].index];
-    if (!job->mayPrepare(batch[rows[i].index]))
+    Track *track = owners[rows[i].index];
+    if (!track->job.mayPrepare(*track, batch[rows[i].index]))
       continue;
-    const bool isNew = ranges.empty() || ranges.back().job != job;
+    const bool isNew = ranges.empty() || ranges.back().track != track;
     if (isNew)
-      ranges.push_back({job, i, i + 1, nullptr});
-    else if (i - ranges.back().begin < most || !job->mayDivide())
+      ranges.push_back({track, i, i + 1, nullptr});
+    else if (i - ranges.back().begin < most || !track->job.mayDivide())
       ++ranges.back().end;
     else
-      ranges.push_back({job, i, i + 1, &samplers[used++]});
+      ranges.push_back({track, i, i + 1, &samplers[used++]});
   }
 }
 
@@ -447,17 +452,18 @@ void Batcher::prepare(std::span<const Engine::Row> rows) {
     return batch[rows[row].index];
   };
   const auto copy = [&](size_t i) {
-    const auto [job, begin, end, sampler] = ranges[i];
+    const auto [track, begin, end, sampler] = ranges[i];
     if (sampler)
-      job->copySampler(*sampler, tokenOf(begin).position);
+      track->copySampler(*sampler, tokenOf(begin).position);
   };
   const auto draw = [&](size_t i) {
-    const auto [job, begin, end, sampler] = ranges[i];
+    const auto [track, begin, end, sampler] = ranges[i];
     for (size_t row = begin; row < end; ++row)
-      if (!job->prepare(tokenOf(row), rows[row].values, sampler, draws[row]))
+      if (!track->job.prepare(*track, tokenOf(row), rows[row].values, sampler,
+                              draws[row]))
         break;
   };
-  // Who draws with a job's sampler changes it.
+  // Draws with a track's own sampler change it.
   if (std::ranges::any_of(ranges, &Range::sampler))
     engine.forEach(ranges.size(), std::ref(copy));
   engine.forEach(ranges.size(), std::ref(draw));
@@ -467,9 +473,10 @@ void Batcher::receive(std::span<const Engine::Row> rows) {
   prepare(rows);
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto [index, values] = rows[i];
-    Job &job = *owners[index];
-    attempt(job, [&] {
-      sums.drawnTokens += job.receive(batch[index], values, draws[i]);
+    Track &track = *owners[index];
+    attempt(track.job, [&] {
+      sums.drawnTokens +=
+          track.job.receive(track, batch[index], values, draws[i]);
     });
   }
   if (drafter)
@@ -480,11 +487,11 @@ void Batcher::follow() {
   places.clear();
   for (size_t row = 0; row < engine.lastCall().size(); ++row) {
     const size_t index = engine.lastCall()[row];
-    const Job &job = *owners[index];
+    const Track &track = *owners[index];
     // A sequence that has stopped lacks its last positions.
     if (const int64_t position = batch[index].position;
-        !job.owner->ended && position < pages.computed(job))
-      places.push_back({&job, position, row});
+        !track.job.ended() && position < pages.computed(track))
+      places.push_back({&track, position, row});
   }
   Step step(engine, places);
   drafter->follow(step);
@@ -492,28 +499,28 @@ void Batcher::follow() {
 
 void Batcher::tellAccepted() {
   if (drafter)
-    for (Job *job : order)
-      if (job->drafted)
-        attempt(*job, [&] {
-          drafter->accept(*job, std::exchange(job->drafted, 0), job->accepted);
-        });
+    for (Track *track : order)
+      if (const int64_t drafted = track->takeDrafted())
+        attempt(track->job,
+                [&] { drafter->accept(*track, drafted, track->accepted()); });
 }
 
 void Batcher::beginDrafts(Job &job) {
-  if (!drafter || job.request.rows || job.beams)
+  if (!drafter || job.request().rows || job.beams())
     return;
   while (std::ssize(samplers) + 1 < engine.threads())
     samplers.emplace_back(SamplerOptions(), model.vocabSize,
                           model.tokenizerVocab);
   for (Sampler &sampler : samplers)
-    job.reserveSampler(sampler);
-  drafter->begin(job);
-  job.hasDrafter = true;
+    job.track().reserveSampler(sampler);
+  drafter->begin(job.track());
+  job.setDrafter(true);
 }
 
 void Batcher::endDrafts(Job &job) {
-  if (std::exchange(job.hasDrafter, false))
-    drafter->end(job);
+  if (job.hasDrafter())
+    drafter->end(job.track());
+  job.setDrafter(false);
 }
 
 /// Tokens of an answer that a step appends without a draw, at most: each takes
@@ -523,7 +530,7 @@ static constexpr int kMostForced = 32;
 void Batcher::force() {
   ahead.clear();
   for (const std::unique_ptr<Job> &job : running.all())
-    if (job->mayForce() && !isLate(*job))
+    if (job->mayForce() && !isLate(job->track()))
       ahead.push_back(job.get());
   const auto lookAhead = [&](size_t i) { ahead[i]->lookAhead(); };
   const auto isDone = [&](Job *job) {
@@ -542,8 +549,8 @@ void Batcher::force() {
 
 void Batcher::removeEnded() {
   for (size_t i = running.size(); i-- > 0;)
-    if (running[i].ended && !running[i].request.isContinued) {
-      const EndReason reason = *running[i].ended;
+    if (running[i].ended() && !running[i].request().isContinued) {
+      const EndReason reason = *running[i].ended();
       end(running.take(i), reason);
     }
 }

@@ -1,7 +1,7 @@
 //===- Batcher.h - Runs requests in steps -----------------------*- C++ -*-===//
 //
-// A step has one batch, in which every job catches up with its known tokens as
-// far as pages and the limit of StepPace allow. docs/decisions/0013 and 0020
+// A step has one batch, in which every track catches up with its known tokens
+// as far as pages and the limit of StepPace allow. docs/decisions/0013 and 0020
 // have the rules.
 //
 //===----------------------------------------------------------------------===//
@@ -61,8 +61,9 @@ public:
   Batcher &operator=(const Batcher &) = delete;
 
   void add(std::unique_ptr<Job> job);
-  /// Begins a job of Request::isContinued again, which must run.
-  void restart(Job &job, std::span<const int32_t> prompt);
+  /// Begins a job of Request::isContinued again, which must run. Throws Error
+  /// if it cannot begin so.
+  void restart(Job &job, const Continuation &next);
   /// Ends a request and its series. Does nothing if it has ended.
   void cancel(RequestId id);
   void cancelAll();
@@ -70,11 +71,12 @@ public:
   void failAll();
   /// Whether a step would do nothing, unless a held request goes on.
   bool isIdle() const { return waiting.empty() && running.empty(); }
-  /// Number of requests without a sequence, of the series among them that
-  /// Request::isHeld holds, and of sequences that requests have. One that a
-  /// step ran counts until the next.
+  /// Number of requests without a sequence.
   size_t waitingCount() const { return waiting.size() + held.size(); }
+  /// Number of series with a request that Request::isHeld holds.
   size_t heldCount() const { return heldSeries; }
+  /// Number of sequences that requests have. A sequence of a request that ended
+  /// in a step counts until the next step.
   size_t runningCount() const;
   BatcherCounts counts() const;
 
@@ -111,25 +113,25 @@ private:
   /// Fills the batch.
   void plan();
   /// Fills `order`, and counts the tokens that decode without drafts. Returns
-  /// the first job whose prompt runs, or null.
-  const Job *findOrder();
+  /// the first track whose prompt runs, or null.
+  const Track *findOrder();
   /// Asks the drafter for as many tokens as run in the calls that the step
   /// makes without them.
   void draft();
-  /// Asks it for at most `most` tokens of a job. Returns their number.
-  int64_t draft(Job &job, int64_t most);
+  /// Asks it for at most `most` tokens of a track. Returns their number.
+  int64_t draft(Track &track, int64_t most);
   /// Maximum number of prompt tokens of this step beside those that decode.
   int64_t promptLimit() const;
-  /// Whether a job has more to run than the token whose row gives its next one,
-  /// and whether its prompt is a part of that.
-  bool isLate(const Job &job) const {
-    return pages.computed(job) + 1 < static_cast<int64_t>(job.settled);
+  /// Whether a track has more to run than the token whose row gives its next
+  /// one, and whether its prompt is a part of that.
+  bool isLate(const Track &track) const {
+    return pages.computed(track) + 1 < track.settledSize();
   }
-  bool isInPrompt(const Job &job) const {
-    return isLate(job) && pages.computed(job) < job.promptSize();
+  bool isInPrompt(const Track &track) const {
+    return isLate(track) && pages.computed(track) < track.job.promptSize();
   }
-  /// Appends the next `count` known tokens of a job.
-  void append(Job &job, int64_t count);
+  /// Appends the next `count` known tokens of a track.
+  void append(Track &track, int64_t count);
   void run();
   /// Gives the rows of a call to their jobs, and lets the drafter follow.
   void receive(std::span<const Engine::Row> rows);
@@ -147,7 +149,7 @@ private:
   /// Appends the tokens of jobs that constraints leave no choice about, after
   /// their draws, up to a bound. Constraints are asked on all threads.
   void force();
-  /// What follows a step for a job.
+  /// Follows a step for a job: keeps its pages and finds whether it ends.
   void endStep(Job &job);
   void removeEnded();
   void end(std::unique_ptr<Job> job, EndReason reason);
@@ -168,18 +170,18 @@ private:
   JobList waiting, running, held;
   size_t heldSeries = 0;
   std::vector<Token> batch;
-  /// The job of each token of the batch.
-  std::vector<Job *> owners;
-  /// The running jobs in the order in which they get tokens of a step.
-  std::vector<Job *> order;
+  /// The track of each token of the batch.
+  std::vector<Track *> owners;
+  /// The running tracks in the order in which they get tokens of a step.
+  std::vector<Track *> order;
   const Engine::RowsFn receiver;
-  /// The drafts of a job, and the tokens of a call.
+  /// The drafts of a track, and the tokens of a call.
   std::vector<int32_t> drafts;
   std::vector<Step::Place> places;
-  /// Rows of a job, [begin, end) of those of a call, from which a sampler
-  /// draws. Null stands for that of the job.
+  /// Rows of a track, [begin, end) of those of a call, from which a sampler
+  /// draws. Null stands for the track's own.
   struct Range {
-    Job *job;
+    Track *track;
     size_t begin, end;
     Sampler *sampler;
   };

@@ -8,16 +8,19 @@
 
 using namespace qwen;
 
-Beams::Beams(Job &firstJob, const ModelInfo &model)
-    : first(firstJob),
-      search(first.request.beams, first.request.stopTokens,
-             static_cast<int64_t>(first.mostTokens) - first.promptSize()) {
-  const auto count = static_cast<size_t>(first.request.beams.beams);
+Beams::Beams(Track &first, int64_t mostTokens,
+             const std::function<Sampler()> &makeSampler)
+    : job(first.job),
+      search(job.request().beams, job.request().stopTokens, mostTokens) {
+  const auto count = static_cast<size_t>(job.request().beams.beams);
   others.reserve(count - 1);
-  jobs = {&firstJob};
-  while (jobs.size() < count)
-    jobs.push_back(
-        others.emplace_back(std::make_unique<Job>(firstJob, model)).get());
+  tracks = {&first};
+  while (tracks.size() < count) {
+    others.push_back(std::make_unique<Track>(first.job, makeSampler()));
+    tracks.push_back(others.back().get());
+    tracks.back()->begin(job.request().prompt.ids,
+                         static_cast<size_t>(job.promptSize() + mostTokens), 0);
+  }
   next.reserve(count);
   offers.resize(count);
   keys.resize(count);
@@ -28,20 +31,21 @@ Beams::Beams(Job &firstJob, const ModelInfo &model)
 }
 
 int64_t Beams::branchTokens() const {
-  return hasBegun ? first.promptSize() + std::ssize(search.beams()[0].ids)
+  return hasBegun ? job.promptSize() + std::ssize(search.beams()[0].ids)
                   : sharedTokens();
 }
 
 int64_t Beams::branches() const {
   if (runningCount > 1)
     return 0;
-  return (hasBegun ? std::ssize(search.beams()) : std::ssize(jobs)) - 1;
+  return (hasBegun ? std::ssize(search.beams()) : std::ssize(tracks)) - 1;
 }
 
-void Beams::findCandidates(Job &job, std::span<const float> logits) {
+void Beams::findCandidates(Track &track, std::span<const float> logits) {
   const auto beam =
-      static_cast<size_t>(std::ranges::find(jobs, &job) - jobs.begin());
-  const double sum = job.sampler.best(logits, search.candidates(), keys[beam]);
+      static_cast<size_t>(std::ranges::find(tracks, &track) - tracks.begin());
+  const double sum =
+      track.sampler.best(logits, search.candidates(), keys[beam]);
   offers[beam].clear();
   for (CandidateKey key : keys[beam])
     offers[beam].push_back(
@@ -51,7 +55,9 @@ void Beams::findCandidates(Job &job, std::span<const float> logits) {
 }
 
 void Beams::endStep(JobPages &pages) {
-  const auto hasRun = [&](const Job *job) { return pages.behind(*job) == 0; };
+  const auto hasRun = [&](const Track *track) {
+    return pages.behind(*track) == 0;
+  };
   if (search.isDone() || !std::ranges::all_of(running(), hasRun))
     return;
   if (hasBegun && sharedTokens() < branchTokens())
@@ -59,7 +65,7 @@ void Beams::endStep(JobPages &pages) {
   if (offered < search.beams().size())
     return;
   search.advance(offers, [&](size_t beam, int32_t id, float logprob) {
-    return jobs[beam]->sampler.penalized(id, logprob);
+    return tracks[beam]->sampler.penalized(id, logprob);
   });
   offered = 0;
   hasBegun = true;
@@ -70,61 +76,57 @@ void Beams::endStep(JobPages &pages) {
 void Beams::reorder(JobPages &pages) {
   const std::span<const BeamTokens> beams = search.beams();
   next.assign(beams.size(), nullptr);
-  const auto isFree = [&](const Job *job) {
-    return !std::ranges::count(next, job);
+  const auto isFree = [&](const Track *track) {
+    return !std::ranges::count(next, track);
   };
   // The first child of a beam keeps its sequence.
   for (size_t i = 0; i < beams.size(); ++i)
-    if (Job *parent = jobs[beams[i].parent]; isFree(parent))
+    if (Track *parent = tracks[beams[i].parent]; isFree(parent))
       next[i] = parent;
   for (size_t i = 0; i < beams.size(); ++i) {
     if (next[i])
       continue;
-    next[i] = *std::ranges::find_if(jobs, isFree);
-    const Job &parent = *jobs[beams[i].parent];
+    next[i] = *std::ranges::find_if(tracks, isFree);
+    const Track &parent = *tracks[beams[i].parent];
     pages.branch(parent, *next[i]);
     next[i]->follow(parent);
   }
   for (size_t i = 0; i < beams.size(); ++i)
     next[i]->extend(beams[i].ids.back());
   runningCount = next.size();
-  for (Job *job : jobs)
-    if (isFree(job)) {
-      pages.empty(*job);
-      next.push_back(job);
+  for (Track *track : tracks)
+    if (isFree(track)) {
+      pages.empty(*track);
+      next.push_back(track);
     }
-  std::swap(jobs, next);
+  std::swap(tracks, next);
 }
 
 void Beams::branch(JobPages &pages) {
   const std::span<const BeamTokens> beams = search.beams();
   runningCount = beams.size();
-  for (Job *job : running()) {
-    if (job != jobs[0])
-      pages.branch(*jobs[0], *job);
+  for (Track *track : running()) {
+    if (track != tracks[0])
+      pages.branch(*tracks[0], *track);
   }
-  for (size_t i = 0; i < beams.size(); ++i) {
-    std::vector<int32_t> &tokens = jobs[i]->tokens;
-    tokens = first.request.prompt.ids;
-    tokens.insert(tokens.end(), beams[i].ids.begin(), beams[i].ids.end());
-    jobs[i]->settled = tokens.size();
-  }
+  for (size_t i = 0; i < beams.size(); ++i)
+    tracks[i]->assign(job.request().prompt.ids, beams[i].ids);
 }
 
 void Beams::join() {
   if (!hasBegun)
     return;
-  std::vector<int32_t> &shared = jobs[0]->tokens;
+  const std::span<const int32_t> shared = tracks[0]->known();
   // The last token of each beam gives its next row.
   size_t count = static_cast<size_t>(branchTokens()) - 1;
-  for (const Job *job : running())
-    count = std::min<size_t>(
-        count, std::ranges::mismatch(shared, job->tokens).in1 - shared.begin());
-  shared.resize(count);
-  jobs[0]->settled = count;
+  for (const Track *track : running())
+    count = std::min<size_t>(count,
+                             std::ranges::mismatch(shared, track->known()).in1 -
+                                 shared.begin());
+  tracks[0]->shorten(count);
   runningCount = 1;
 }
 
 std::vector<BeamTokens> Beams::answers() const {
-  return search.answers(static_cast<size_t>(first.request.answers));
+  return search.answers(static_cast<size_t>(job.request().answers));
 }

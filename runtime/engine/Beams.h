@@ -1,9 +1,8 @@
 //===- Beams.h - The sequences of a beam search -----------------*- C++ -*-===//
 //
-// A beam search is one request with a job for each beam, of which only the one
-// with the request is in the lists of a batcher. The prompt runs in one
-// sequence. The others branch from it, and after each step from each other.
-// docs/decisions/0023 has the rules.
+// The job of a beam search has a track for each beam. The prompt runs in one
+// sequence. The other sequences branch from it, and after each step from each
+// other. docs/decisions/0023 has the rules.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,18 +18,21 @@ class JobPages;
 /// A step allocates nothing, but for what BeamSearch does.
 class Beams {
 public:
-  /// `first` has the request, and its tokens. Throws Error if the options of
-  /// the search are out of range.
-  Beams(Job &first, const ModelInfo &model);
+  /// `first` is the track of the job that runs the prompt. An answer has at
+  /// most `mostTokens` tokens. `makeSampler` makes the sampler of another
+  /// track. Throws Error if the options of the search are out of range.
+  Beams(Track &first, int64_t mostTokens,
+        const std::function<Sampler()> &makeSampler);
 
-  /// The jobs of the beams or, as long as their sequences have not branched,
-  /// the one that runs what all beams share.
-  std::span<Job *const> running() const {
-    return std::span(jobs).first(runningCount);
+  /// The tracks of the beams. Before their sequences branch, the track that
+  /// runs what all beams share.
+  std::span<Track *const> running() const {
+    return std::span(tracks).first(runningCount);
   }
-  std::span<Job *const> all() const { return jobs; }
-  /// Tokens that the sequences have before they branch and behind that.
-  int64_t sharedTokens() const { return std::ssize(jobs[0]->tokens); }
+  std::span<Track *const> all() const { return tracks; }
+  /// Number of tokens that a sequence has when the others branch from it.
+  int64_t sharedTokens() const { return tracks[0]->knownSize(); }
+  /// Number of tokens of each beam after the branch.
   int64_t branchTokens() const;
   /// Number of sequences that will branch from the one that runs.
   int64_t branches() const;
@@ -38,13 +40,13 @@ public:
   /// Finds the candidates of a beam in the row of its last token. Threads may
   /// do so for different beams at the same time. Throws Error if a logit is
   /// NaN.
-  void findCandidates(Job &job, std::span<const float> logits);
+  void findCandidates(Track &track, std::span<const float> logits);
   /// Counts a beam that has its candidates.
   void offer() { ++offered; }
-  /// After a step: branches the sequences if what they share has run, and gives
-  /// each beam its next token if all have offered theirs.
+  /// Follows a step. The sequences branch if the tokens that they share have
+  /// run. Each beam gets its next token if all beams have offered theirs.
   void endStep(JobPages &pages);
-  /// After the sequences have been closed: makes the first run again what all
+  /// Follows the loss of all sequences. The first track runs again what all
   /// beams share.
   void join();
   bool isDone() const { return search.isDone(); }
@@ -54,18 +56,18 @@ public:
 private:
   /// Gives the sequences to the beams of the next step.
   void reorder(JobPages &pages);
-  /// Gives beams what they have beside the shared tokens.
+  /// Gives each beam its tokens behind the shared ones.
   void branch(JobPages &pages);
 
-  const Job &first;
+  const Job &job;
   BeamSearch search;
   /// Whether a beam has tokens of its own.
   bool hasBegun = false;
-  std::vector<std::unique_ptr<Job>> others;
-  /// The jobs of the beams in order, then those without one.
-  std::vector<Job *> jobs, next;
+  std::vector<std::unique_ptr<Track>> others;
+  /// The tracks of the beams in their order, then the tracks without a beam.
+  std::vector<Track *> tracks, next;
   size_t runningCount = 1;
-  /// By beam.
+  /// The candidates of each beam.
   std::vector<std::vector<BeamCandidate>> offers;
   std::vector<std::vector<CandidateKey>> keys;
   size_t offered = 0;

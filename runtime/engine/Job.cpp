@@ -27,51 +27,40 @@ static void checkBeams(const Request &request) {
                 " when 0 with num-beams is needed");
 }
 
-/// The request of another sequence of a beam search.
-static Request requestOf(const Request &first) {
-  Request request;
-  request.prompt = first.prompt;
-  request.sampling = first.sampling;
-  request.answer = first.answer;
-  request.maxTokens = first.maxTokens;
-  request.stopTokens = first.stopTokens;
-  request.priority = first.priority;
-  return request;
-}
-
-Job::Job(Job &first, const ModelInfo &model)
-    : request(requestOf(first.request)), id(first.id), owner(&first),
-      sampler(request.sampling, model.vocabSize, model.tokenizerVocab,
-              request.answer, request.stopTokens) {
-  begin(model);
+static Sampler samplerOf(const Request &request, const SamplerOptions &options,
+                         const ModelInfo &model) {
+  return {options, model.vocabSize, model.tokenizerVocab, request.answer,
+          request.stopTokens};
 }
 
 Job::~Job() = default;
 
-Job::Job(Request newRequest, RequestId number, const ModelInfo &model)
-    : request(std::move(newRequest)), id(number),
-      sampler(request.sampling, model.vocabSize, model.tokenizerVocab,
-              request.answer, request.stopTokens) {
-  if (!request.rows)
+Job::Job(Request request, RequestId id, const ModelInfo &model,
+         std::shared_ptr<Series> series)
+    : asked(std::move(request)), number(id), itsSeries(std::move(series)),
+      own(*this, samplerOf(asked, asked.sampling, model)) {
+  if (!asked.rows)
     model.output.requireLogits(model.name);
-  else if (request.rows->kind == RowKind::Logits)
+  else if (asked.rows->kind == RowKind::Logits)
     model.output.requireScores(model.name);
-  if (request.maxTokens < 0)
-    throw Error("the answer has at most " + std::to_string(request.maxTokens) +
+  if (asked.maxTokens < 0)
+    throw Error("the answer has at most " + std::to_string(asked.maxTokens) +
                 " tokens when 0 or more is needed");
-  if (request.scorePrompt && !request.logprobs)
+  if (asked.scorePrompt && !asked.logprobs)
     throw Error("the prompt has no scores without logprobs");
-  checkBeams(request);
-  model.requirePrompt(request.prompt.ids, "the prompt");
-  request.prompt.requireMedia();
-  if (request.isContinued && !request.prompt.media.empty())
+  checkBeams(asked);
+  model.requirePrompt(asked.prompt.ids, "the prompt");
+  asked.prompt.requireMedia();
+  if (asked.isContinued && !asked.prompt.media.empty())
     throw Error("the prompt of a request that is continued has media");
   begin(model);
-  if (request.beams.isSearch() && !isComplete())
-    beams = std::make_unique<Beams>(*this, model);
-  if (request.logprobs) {
+  if (asked.beams.isSearch() && !isComplete())
+    search = std::make_unique<Beams>(
+        own, static_cast<int64_t>(mostTokens) - promptSize(),
+        [&] { return samplerOf(asked, asked.sampling, model); });
+  if (asked.logprobs) {
     const auto count =
-        static_cast<size_t>(std::min(*request.logprobs, model.vocabSize));
+        static_cast<size_t>(std::min(*asked.logprobs, model.vocabSize));
     topIds.reserve(count);
     top.reserve(count);
   }
@@ -81,117 +70,110 @@ void Job::begin(const ModelInfo &model) {
   const int64_t size = promptSize();
   // The last drawn token never runs.
   mostTokens = static_cast<size_t>(
-      size + (request.rows
-                  ? 0
-                  : std::min(request.maxTokens, model.context + 1 - size)));
-  sampler.reserve(mostTokens);
-  for (int32_t token : request.prompt.ids)
-    sampler.acceptPrompt(token);
-  tokens.reserve(mostTokens);
-  tokens = request.prompt.ids;
-  settled = tokens.size();
-  nextRow = request.rows ? firstRow(size) : 0;
+      size +
+      (asked.rows ? 0 : std::min(asked.maxTokens, model.context + 1 - size)));
+  own.begin(asked.prompt.ids, mostTokens, asked.rows ? firstRow(size) : 0);
   told = 0;
-  seen = settled;
   doneAt = SIZE_MAX;
   forced = {};
-  ended.reset();
+  reason.reset();
 }
 
 int64_t Job::firstRow(int64_t size) const {
-  if (request.scorePrompt)
+  if (asked.scorePrompt)
     return 0;
-  const size_t rows = request.rows ? request.rows->count : 1;
+  const size_t rows = asked.rows ? asked.rows->count : 1;
   return size - std::min(static_cast<int64_t>(rows), size);
 }
 
-void Job::restart(std::span<const int32_t> prompt, const ModelInfo &model) {
-  request.prompt.ids.assign(prompt.begin(), prompt.end());
-  sampler.reset();
+size_t Job::sharedTokens(const Track &track) const {
+  const auto settled = static_cast<size_t>(track.settledSize());
+  return asked.rows || asked.scorePrompt
+             ? std::min(static_cast<size_t>(track.nextRow()) + 1, settled)
+             : settled;
+}
+
+void Job::restart(const Continuation &next, const ModelInfo &model) {
+  if (next.sampling) {
+    own.setSampler(samplerOf(asked, *next.sampling, model));
+    asked.sampling = *next.sampling;
+  }
+  if (asked.rows)
+    asked.rows->count = next.rows;
+  asked.prompt.ids.assign(next.prompt.begin(), next.prompt.end());
   begin(model);
 }
 
-void Job::setSampling(const SamplerOptions &options, const ModelInfo &model) {
-  request.sampling = options;
-  sampler = Sampler(options, model.vocabSize, model.tokenizerVocab,
-                    request.answer, request.stopTokens);
+void Job::goOn() {
+  if (reason == EndReason::Stop)
+    reason.reset();
 }
 
-void Job::draft(std::span<const int32_t> next) {
-  tokens.resize(settled);
-  tokens.insert(tokens.end(), next.begin(), next.end());
-  drafted = std::ssize(next);
-  accepted = 0;
+void Job::throwIfFailed() const {
+  if (reason == EndReason::Failed)
+    throw Error(error, errorKind);
 }
 
-bool Job::wants(int64_t position) const {
-  const auto next = static_cast<size_t>(position) + 1;
-  if (position < nextRow)
+bool Job::wants(const Track &track, int64_t position) const {
+  const int64_t next = position + 1;
+  if (position < track.nextRow())
     return false;
-  if (request.rows)
+  if (asked.rows)
     return true;
-  if (next < request.prompt.ids.size())
-    return request.scorePrompt;
-  return next >= settled && next < mostTokens;
+  if (next < promptSize())
+    return asked.scorePrompt;
+  return next >= track.settledSize() && next < static_cast<int64_t>(mostTokens);
 }
 
-bool Job::isCurrent(const Token &token) const {
-  const auto position = static_cast<size_t>(token.position);
-  return !ended && position < tokens.size() && tokens[position] == token.id;
-}
-
-bool Job::mayPrepare(const Token &token) const {
-  return isCurrent(token) && !request.rows && !request.onDraw &&
+bool Job::mayPrepare(const Track &track, const Token &token) const {
+  return !reason && track.isCurrent(token) && !asked.rows && !asked.onDraw &&
          token.position + 1 >= promptSize();
 }
 
-void Job::copySampler(Sampler &other, int64_t position) const {
-  other.become(sampler);
-  for (size_t i = settled; i <= static_cast<size_t>(position); ++i)
-    other.acceptDrawn(tokens[i]);
-}
-
-bool Job::prepare(const Token &token, std::span<const float> row, Sampler *with,
-                  Draw &draw) noexcept {
+bool Job::prepare(Track &track, const Token &token, std::span<const float> row,
+                  Sampler *with, Draw &draw) noexcept {
   const auto next = static_cast<size_t>(token.position) + 1;
   try {
-    draw.token = sample(with ? *with : sampler, next, row);
-    if (next >= tokens.size() || tokens[next] != *draw.token ||
-        isStopToken(*draw.token))
+    const int32_t drawn =
+        sample(track, with ? *with : track.sampler, next, row);
+    draw.token = drawn;
+    if (next >= track.known().size() || track.known()[next] != drawn ||
+        isStopToken(drawn))
       return false;
     if (with)
-      with->acceptDrawn(*draw.token);
+      with->acceptDrawn(drawn);
     else
-      see(next, *draw.token);
-    return seen < doneAt;
+      see(next, drawn);
+    return next + 1 < doneAt;
   } catch (...) {
     draw.failure = std::current_exception();
     return false;
   }
 }
 
-bool Job::receive(const Token &token, std::span<float> row, const Draw &ahead) {
+bool Job::receive(Track &track, const Token &token, std::span<float> row,
+                  const Draw &ahead) {
   const auto next = static_cast<size_t>(token.position) + 1;
-  if (!isCurrent(token))
+  if (reason || !track.isCurrent(token))
     return false;
-  nextRow = token.position + 1;
-  if (request.rows) {
-    request.rows->receive(row);
-    return false;
-  }
-  if (next < request.prompt.ids.size()) {
-    tell(row, tokens[next], nextRow);
+  track.passRow(token.position);
+  if (asked.rows) {
+    asked.rows->receive(row);
     return false;
   }
-  draw(next, row, ahead);
+  if (next < asked.prompt.ids.size()) {
+    tell(row, track.known()[next], static_cast<int64_t>(next));
+    return false;
+  }
+  draw(track, next, row, ahead);
   return true;
 }
 
-int32_t Job::sample(Sampler &with, size_t position,
+int32_t Job::sample(Track &track, Sampler &with, size_t position,
                     std::span<const float> logits) {
-  if (!owner->beams)
+  if (!search)
     return with.sample(allowed(logits), position);
-  owner->beams->findCandidates(*this, logits);
+  search->findCandidates(track, logits);
   return -1;
 }
 
@@ -211,10 +193,10 @@ private:
 } // namespace
 
 std::span<const float> Job::allowed(std::span<const float> logits) {
-  if (!request.constraint)
+  if (!asked.constraint)
     return logits;
-  const AddedTime time(constraintNanoseconds);
-  const std::span<const uint32_t> words = request.constraint->allowed();
+  const AddedTime time(constraintTime);
+  const std::span<const uint32_t> words = asked.constraint->allowed();
   if (words.empty())
     return logits;
   masked.resize(logits.size());
@@ -222,29 +204,30 @@ std::span<const float> Job::allowed(std::span<const float> logits) {
   return masked;
 }
 
-void Job::draw(size_t position, std::span<float> logits, const Draw &ahead) {
+void Job::draw(Track &track, size_t position, std::span<float> logits,
+               const Draw &ahead) {
   report(promptSize());
   std::optional<int32_t> token;
-  if (request.onDraw)
-    token = request.onDraw(logits, static_cast<int64_t>(position));
+  if (asked.onDraw)
+    token = asked.onDraw(logits, static_cast<int64_t>(position));
   if (!token)
     token = ahead.take();
   if (!token)
-    token = sample(sampler, position, logits);
-  if (owner->beams)
-    return owner->beams->offer();
+    token = sample(track, track.sampler, position, logits);
+  if (search)
+    return search->offer();
   settle(position, *token, logits);
 }
 
 bool Job::mayForce() const {
-  return request.constraint && !request.logprobs && !request.onDraw && !ended &&
-         settled > request.prompt.ids.size() && !isComplete();
+  return asked.constraint && !asked.logprobs && !asked.onDraw && !reason &&
+         own.settledSize() > promptSize() && !isComplete();
 }
 
 void Job::lookAhead() noexcept {
-  const AddedTime time(constraintNanoseconds);
+  const AddedTime time(constraintTime);
   try {
-    forced.token = onlyAllowed(request.constraint->allowed());
+    forced.token = onlyAllowed(asked.constraint->allowed());
   } catch (...) {
     forced.failure = std::current_exception();
   }
@@ -254,41 +237,34 @@ bool Job::force() {
   const std::optional<int32_t> token = std::exchange(forced, {}).take();
   if (!token)
     return false;
-  sampler.force(*token);
-  settle(settled, *token, {});
+  own.sampler.force(*token);
+  settle(own.settled().size(), *token, {});
   return true;
 }
 
 void Job::see(size_t position, int32_t token) {
-  if (position < seen)
+  if (own.hasSeen(position))
     return;
-  if (request.constraint) {
-    const AddedTime time(constraintNanoseconds);
-    request.constraint->accept(token);
-    if (request.constraint->isDone())
+  if (asked.constraint) {
+    const AddedTime time(constraintTime);
+    asked.constraint->accept(token);
+    if (asked.constraint->isDone())
       doneAt = position + 1;
   }
-  sampler.acceptDrawn(token);
-  seen = position + 1;
+  own.see(token);
 }
 
 void Job::settle(size_t position, int32_t token,
                  std::span<const float> logits) {
   see(position, token);
-  if (position == tokens.size() || tokens[position] != token) {
-    tokens.resize(position);
-    tokens.push_back(token);
-  } else {
-    ++accepted;
-  }
-  settled = position + 1;
+  own.settle(position, token);
   tell(logits, token, static_cast<int64_t>(position));
-  const bool isOver = settled >= doneAt;
+  const bool isOver = position + 1 >= doneAt;
   const auto isEnd = [&] {
-    return isStopToken(token) && (!request.isEnd || request.isEnd(token));
+    return isStopToken(token) && (!asked.isEnd || asked.isEnd(token));
   };
-  if (!ended && (isOver || isEnd()))
-    ended = EndReason::Stop;
+  if (!reason && (isOver || isEnd()))
+    reason = EndReason::Stop;
 }
 
 void Job::tell(std::span<const float> logits, int32_t token, int64_t position) {
@@ -297,99 +273,89 @@ void Job::tell(std::span<const float> logits, int32_t token, int64_t position) {
                       .isPrompt = position < promptSize(),
                       .logprob = 0,
                       .top = {}};
-  if (request.logprobs) {
+  if (asked.logprobs) {
     const double sum = logSumExp(logits);
     const auto logprob = [&](int32_t of) {
       return static_cast<float>(logits[static_cast<size_t>(of)] - sum);
     };
-    topTokens(logits, static_cast<size_t>(*request.logprobs), topIds);
+    topTokens(logits, static_cast<size_t>(*asked.logprobs), topIds);
     top.clear();
     for (int32_t each : topIds)
       top.push_back({each, logprob(each)});
     event.logprob = logprob(token);
     event.top = top;
   }
-  if (request.onToken && !request.onToken(event))
-    ended = EndReason::Callback;
+  if (asked.onToken && !asked.onToken(event))
+    reason = EndReason::Callback;
+}
+
+void Job::start() const {
+  if (asked.onStart)
+    asked.onStart();
 }
 
 void Job::report(int64_t done) {
-  if (!request.onProgress || wasPreempted || done > promptSize() ||
-      done == told)
+  if (!asked.onProgress || isPreempted || done > promptSize() || done == told)
     return;
   told = done;
-  request.onProgress({done, promptSize(), cachedTokens});
+  asked.onProgress({done, promptSize(), cachedTokens});
 }
 
-std::span<Job *const> Job::sequences() const {
-  return beams ? beams->running() : std::span(&self, 1);
+void Job::addCached(const Track &track, int64_t count) {
+  if (!isPreempted && &track == &own)
+    cachedTokens += count;
 }
 
-std::span<Job *const> Job::allSequences() const {
-  return beams ? beams->all() : std::span(&self, 1);
+std::span<Track *const> Job::tracks() const {
+  return search ? search->running() : std::span(&ownTrack, 1);
 }
 
-void Job::follow(const Job &other) {
-  tokens = other.tokens;
-  settled = other.settled;
-  nextRow = other.nextRow;
-  told = other.told;
-  sampler.follow(other.sampler);
+std::span<Track *const> Job::allTracks() const {
+  return search ? search->all() : std::span(&ownTrack, 1);
 }
 
-void Job::extend(int32_t token) {
-  tokens.push_back(token);
-  settled = tokens.size();
-  sampler.acceptDrawn(token);
-}
-
-void Job::fail(const Error &reason) {
-  if (owner != this)
-    return owner->fail(reason);
-  ended = EndReason::Failed;
-  kind = reason.kind();
-  error = reason.what();
+void Job::fail(const Error &why) {
+  reason = EndReason::Failed;
+  errorKind = why.kind();
+  error = why.what();
 }
 
 void Job::endSearch() {
-  const std::vector<BeamTokens> found = beams->answers();
-  if (std::ssize(found) < request.answers)
+  const std::vector<BeamTokens> found = search->answers();
+  if (std::ssize(found) < asked.answers)
     return fail(Error("the beam search found " + std::to_string(found.size()) +
-                      " of " + std::to_string(request.answers) +
+                      " of " + std::to_string(asked.answers) +
                       " answers: no token is left"));
-  ended = std::ranges::count(request.stopTokens, found[0].ids.back())
-              ? EndReason::Stop
-              : EndReason::Length;
+  reason =
+      isStopToken(found[0].ids.back()) ? EndReason::Stop : EndReason::Length;
 }
 
 int64_t Job::tellAnswers() const {
-  const auto count = static_cast<size_t>(request.answers);
+  const auto count = static_cast<size_t>(asked.answers);
   const std::vector<BeamTokens> answers =
-      beams ? beams->answers() : std::vector<BeamTokens>(count);
+      search ? search->answers() : std::vector<BeamTokens>(count);
   int64_t tokensOfAnswers = 0;
   for (const BeamTokens &answer : answers)
     tokensOfAnswers += std::ssize(answer.ids);
-  if (request.onAnswers)
-    request.onAnswers(answers);
+  if (asked.onAnswers)
+    asked.onAnswers(answers);
   return tokensOfAnswers;
 }
 
-void Job::end(EndReason reason) {
-  series.reset();
-  int64_t drawn = static_cast<int64_t>(settled) - promptSize();
-  if (beams)
-    drawn = 0;
-  if (request.beams.isSearch() &&
-      (reason == EndReason::Stop || reason == EndReason::Length))
+void Job::end(EndReason why) {
+  itsSeries.reset();
+  int64_t drawn = search ? 0 : own.settledSize() - promptSize();
+  if (asked.beams.isSearch() &&
+      (why == EndReason::Stop || why == EndReason::Length))
     try {
       drawn += tellAnswers();
     } catch (const std::bad_alloc &) {
-      reason = EndReason::Failed;
-      kind = ErrorKind::NoMemory;
+      why = EndReason::Failed;
+      errorKind = ErrorKind::NoMemory;
       error = "out of memory";
     }
-  if (request.onEnd)
-    request.onEnd({reason, kind, error, promptSize(), cachedTokens, drawn});
+  if (asked.onEnd)
+    asked.onEnd({why, errorKind, error, promptSize(), cachedTokens, drawn});
 }
 
 //===----------------------------------------------------------------------===//
@@ -398,7 +364,8 @@ void Job::end(EndReason reason) {
 
 void JobList::insert(std::unique_ptr<Job> &&job) {
   const auto key = [](const std::unique_ptr<Job> &of) {
-    return std::tuple(-int64_t{of->request.priority}, of->deadline, of->id);
+    return std::tuple(-int64_t{of->request().priority}, of->deadline(),
+                      of->id());
   };
   jobs.insert(std::ranges::upper_bound(jobs, key(job), {}, key),
               std::move(job));

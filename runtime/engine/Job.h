@@ -1,9 +1,8 @@
 //===- Job.h - A request that a batcher runs --------------------*- C++ -*-===//
 //
-// A job has known tokens: its prompt, the drawn tokens and drafts of the next
-// ones. Its sequence holds the computed tokens. The row of a token decides the
-// next token until that is settled. A job with beams has several sequences,
-// with a job for each (Beams.h).
+// A job is the side of an answer: its request, its constraint and what has been
+// told. The side of its sequence is its track (Track.h). A job with beams has a
+// track for each of them (Beams.h).
 //
 //===----------------------------------------------------------------------===//
 
@@ -11,8 +10,8 @@
 #define QWEN_RUNTIME_ENGINE_JOB_H
 
 #include "artifact/Manifest.h"
-#include "engine/PrefixCache.h"
 #include "engine/Request.h"
+#include "engine/Track.h"
 
 #include <algorithm>
 #include <exception>
@@ -53,65 +52,92 @@ struct Draw {
   }
 };
 
+/// How a job of Request::isContinued begins again.
+struct Continuation {
+  /// The ids of the prompt.
+  std::span<const int32_t> prompt;
+  /// Request::snapshotAt.
+  int64_t snapshotAt = 0;
+  /// PromptRows::count, for a request that has rows.
+  size_t rows = 1;
+  /// Options in place of the present ones.
+  std::optional<SamplerOptions> sampling = {};
+};
+
 /// A request in a batcher.
 class Job {
 public:
   /// Throws Error if the request cannot run in `model`.
-  Job(Request request, RequestId id, const ModelInfo &model);
-  /// A job for another sequence of a beam search.
-  Job(Job &first, const ModelInfo &model);
+  Job(Request request, RequestId id, const ModelInfo &model,
+      std::shared_ptr<Series> series = {});
   ~Job();
 
-  /// Begins again with another prompt, which must pass requirePrompt.
-  void restart(std::span<const int32_t> prompt, const ModelInfo &model);
+  const Request &request() const { return asked; }
+  RequestId id() const { return number; }
+  /// Null for a request alone.
+  const std::shared_ptr<Series> &series() const { return itsSeries; }
+  int64_t promptSize() const { return std::ssize(asked.prompt.ids); }
+  /// Why the request ends in this step, or nothing.
+  std::optional<EndReason> ended() const { return reason; }
+  /// Throws Error if the request has failed.
+  void throwIfFailed() const;
+  /// Whether its answer waits for its reader.
+  bool isHeld() const { return asked.isHeld && asked.isHeld(); }
 
-  /// Sets the options of the tokens that follow the next restart. Throws Error
-  /// if one is out of range.
-  void setSampling(const SamplerOptions &options, const ModelInfo &model);
+  /// Jobs of a priority come in the order of their deadlines.
+  int64_t deadline() const { return itsDeadline; }
+  void setDeadline(int64_t tokens) { itsDeadline = tokens; }
+  /// Whether a drafter drafts for the job.
+  bool hasDrafter() const { return isDrafted; }
+  void setDrafter(bool has) { isDrafted = has; }
 
+  /// Its first track, which runs the prompt.
+  const Track &track() const { return own; }
+  Track &track() { return own; }
+  /// The tracks that run: the first alone, or one for each beam.
+  std::span<Track *const> tracks() const;
+  /// The same, with the tracks that wait for a beam.
+  std::span<Track *const> allTracks() const;
+  /// Null without a beam search.
+  Beams *beams() const { return search.get(); }
+
+  /// Whether the job wants the row of a token of a track.
+  bool wants(const Track &track, int64_t position) const;
+  /// The first position of a prompt of `size` tokens whose row the job wants.
+  int64_t firstRow(int64_t size) const;
+  /// The number of settled tokens of a track that another sequence may have,
+  /// but for the last. The rows of that and of all behind it must be computed.
+  size_t sharedTokens(const Track &track) const;
+  RowKind rowKind() const {
+    return asked.rows ? asked.rows->kind : RowKind::Logits;
+  }
   /// Maximum number of drafts of the next tokens. The row of each must give a
   /// token of the answer.
   int64_t mostDrafts() const {
-    return static_cast<int64_t>(mostTokens - settled) - 1;
+    return static_cast<int64_t>(mostTokens) - own.settledSize() - 1;
   }
-  /// Appends drafts of the next tokens. The step confirms or removes them.
-  void draft(std::span<const int32_t> next);
+  /// Whether the answer has all its tokens.
+  bool isComplete() const {
+    return own.settledSize() == static_cast<int64_t>(mostTokens);
+  }
 
-  int64_t promptSize() const { return std::ssize(request.prompt.ids); }
-  /// Whether the job wants the row of the token at `position`.
-  bool wants(int64_t position) const;
-  /// The first position of a prompt of `size` tokens whose row the job wants.
-  int64_t firstRow(int64_t size) const;
-  /// The number of known tokens of which another sequence may have all but the
-  /// last. The row of that one, and those after it, must be computed.
-  size_t sharedTokens() const {
-    return request.rows || request.scorePrompt
-               ? std::min(static_cast<size_t>(nextRow) + 1, settled)
-               : settled;
-  }
-  RowKind rowKind() const {
-    return request.rows ? request.rows->kind : RowKind::Logits;
-  }
   /// Whether `prepare` draws from the row of a wanted token.
-  bool mayPrepare(const Token &token) const;
+  bool mayPrepare(const Track &track, const Token &token) const;
   /// Whether samplers that have seen drafts draw from rows behind these.
   bool mayDivide() const {
-    return !request.constraint && request.sampling.mirostat == 0;
+    return !asked.constraint && asked.sampling.mirostat == 0;
   }
-  /// Makes `other` the job's sampler after the drafts up to `position`. Threads
-  /// may do so at the same time.
-  void copySampler(Sampler &other, int64_t position) const;
-  void reserveSampler(Sampler &other) const { other.reserveFor(sampler); }
   /// Draws ahead from the row of a wanted token that `receive` gets later, and
-  /// tells nobody. Null stands for the job's own sampler. Rows of one sampler
+  /// tells nobody. Null stands for the track's own sampler. Rows of one sampler
   /// come in their order; threads may prepare rows of different samplers at the
   /// same time. Returns whether the next row is of use: the draw confirms the
   /// draft whose row that is.
-  bool prepare(const Token &token, std::span<const float> row, Sampler *with,
-               Draw &draw) noexcept;
+  bool prepare(Track &track, const Token &token, std::span<const float> row,
+               Sampler *with, Draw &draw) noexcept;
   /// Receives the row of a wanted token, with what `prepare` has drawn from it.
   /// Returns whether it drew a token. Throws Error if no token can be drawn.
-  bool receive(const Token &token, std::span<float> row, const Draw &draw);
+  bool receive(Track &track, const Token &token, std::span<float> row,
+               const Draw &draw);
   /// Whether the constraint may leave one token only in place of the next draw.
   bool mayForce() const;
   /// Asks the constraint, and tells nobody. Threads may do so for different
@@ -121,70 +147,39 @@ public:
   /// whether there is one. Throws Error if it cannot be drawn, or if the
   /// constraint has failed.
   bool force();
+  /// Nanoseconds that the constraint took since the last time.
+  int64_t takeConstraintTime() { return std::exchange(constraintTime, 0); }
+
+  /// Tells the start of the request.
+  void start() const;
   /// Tells that the first `done` tokens of the prompt have run.
   void report(int64_t done);
-  /// Whether the answer has all its tokens.
-  bool isComplete() const { return settled == mostTokens; }
-  /// Of a job of a beam search: of the whole search.
+  /// The prefix cache had further tokens of a track.
+  void addCached(const Track &track, int64_t count);
+  /// The job has lost its sequences and will run again. What it told of its
+  /// prompt stays told.
+  void preempt() { isPreempted = true; }
+  bool wasPreempted() const { return isPreempted; }
+  /// Begins again. The prompt must pass requirePrompt. Throws Error if a
+  /// sampling option is out of range.
+  void restart(const Continuation &next, const ModelInfo &model);
+  /// Lets an answer go on behind its stop token.
+  void goOn();
+  /// Ends the answer with this step.
+  void stop(EndReason why) { reason = why; }
   void fail(const Error &error);
-  /// Whether its answer waits for its reader.
-  bool isHeld() const { return request.isHeld && request.isHeld(); }
   /// Sets how a beam search that is done has ended.
   void endSearch();
   /// Tells the end. Without memory for the answers of a beam search, it is a
   /// failure.
-  void end(EndReason reason);
-
-  /// The jobs whose sequences run: this job alone, or one for each beam.
-  std::span<Job *const> sequences() const;
-  /// The same, with the jobs whose sequences wait for a beam.
-  std::span<Job *const> allSequences() const;
-  /// Takes over all tokens of another job of the search.
-  void follow(const Job &other);
-  /// Appends the next token of a beam.
-  void extend(int32_t token);
-
-  Request request;
-  /// That of its series.
-  RequestId id;
-  /// Null for a request alone.
-  std::shared_ptr<Series> series = {};
-  /// The known tokens.
-  std::vector<int32_t> tokens;
-  /// Number of tokens at the front that are no drafts.
-  size_t settled = 0;
-  /// Number of drafts in this step, and of those that are settled.
-  int64_t drafted = 0, accepted = 0;
-  /// Whether a drafter drafts for the job.
-  bool hasDrafter = false;
-  /// Jobs with the smallest number come first.
-  int64_t deadline = 0;
-  /// Its sequence while it runs, with the computed tokens.
-  SequenceId sequence = -1;
-  PrefixCache::Prefix prefix;
-  bool wasPreempted = false;
-  /// Tokens that the prefix cache had before a preemption.
-  int64_t cachedTokens = 0;
-  /// Time that the constraint took since the batcher last counted it.
-  int64_t constraintNanoseconds = 0;
-  /// Set when the request ends in this step.
-  std::optional<EndReason> ended;
-  ErrorKind kind = ErrorKind::General;
-  std::string error;
-  /// The job that has the request.
-  Job *const owner = this;
-  /// Of a job with the request of a beam search.
-  std::unique_ptr<Beams> beams;
+  void end(EndReason why);
 
 private:
-  friend class Beams;
   void begin(const ModelInfo &model);
-  /// Whether the row of a token counts: it has not turned out to be a wrong
-  /// draft.
-  bool isCurrent(const Token &token) const;
   /// The token that a sampler draws at `position`. A beam gets its candidates
   /// instead; the token is -1.
-  int32_t sample(Sampler &with, size_t position, std::span<const float> logits);
+  int32_t sample(Track &track, Sampler &with, size_t position,
+                 std::span<const float> logits);
   /// The logits of the tokens that the constraint allows; the others are
   /// -infinity.
   std::span<const float> allowed(std::span<const float> logits);
@@ -192,24 +187,32 @@ private:
   int64_t tellAnswers() const;
   /// Takes the token at `position`, which is drawn ahead or now. It confirms a
   /// draft or replaces it.
-  void draw(size_t position, std::span<float> logits, const Draw &ahead);
+  void draw(Track &track, size_t position, std::span<float> logits,
+            const Draw &ahead);
   /// Lets sampler and constraint see a token of the answer once.
   void see(size_t position, int32_t token);
   bool isStopToken(int32_t token) const {
-    return std::ranges::count(request.stopTokens, token) > 0;
+    return std::ranges::count(asked.stopTokens, token) > 0;
   }
-  /// Makes a token that of `position`, and tells it. With logprobs, `logits`
-  /// are those of the token before it.
+  /// Settles a token at `position`, and tells it. With logprobs, `logits` are
+  /// those of the token before it.
   void settle(size_t position, int32_t token, std::span<const float> logits);
   void tell(std::span<const float> logits, int32_t token, int64_t position);
 
-  /// What sequences() has without beams.
-  Job *const self = this;
-  Sampler sampler;
-  /// Number of tokens that the sampler and the constraint have seen: the
-  /// settled ones and, between `prepare` and `receive`, drafts that it
-  /// confirms.
-  size_t seen = 0;
+  Request asked;
+  const RequestId number;
+  std::shared_ptr<Series> itsSeries;
+  Track own;
+  Track *const ownTrack = &own;
+  std::unique_ptr<Beams> search;
+  std::optional<EndReason> reason;
+  ErrorKind errorKind = ErrorKind::General;
+  std::string error;
+  int64_t itsDeadline = 0;
+  bool isPreempted = false, isDrafted = false;
+  /// Tokens that the prefix cache had before a preemption.
+  int64_t cachedTokens = 0;
+  int64_t constraintTime = 0;
   /// Number of tokens with which the constraint is done.
   size_t doneAt = SIZE_MAX;
   /// The only token that may follow, which `lookAhead` has found.
@@ -218,9 +221,7 @@ private:
   size_t mostTokens = 0;
   /// Tokens of the prompt that onProgress has told.
   int64_t told = 0;
-  /// The first token whose row the request has not received.
-  int64_t nextRow = 0;
-  /// What `allowed` makes of logits.
+  /// The logits that `allowed` leaves.
   std::vector<float> masked;
   std::vector<int32_t> topIds;
   std::vector<TokenLogprob> top;

@@ -11,40 +11,41 @@
 using namespace qwen;
 
 int64_t JobPages::enter(Job &job) const {
-  job.prefix = {.identity = Identity(job.request.prompt),
-                .snapshotAt = job.request.snapshotAt};
-  return std::ssize(job.tokens) - find(job).gain;
+  Track &track = job.track();
+  track.place.prefix = {.identity = Identity(job.request().prompt),
+                        .snapshotAt = job.request().snapshotAt};
+  return track.knownSize() - find(track).gain;
 }
 
-PrefixCache::Hit JobPages::find(const Job &job) const {
+PrefixCache::Hit JobPages::find(const Track &track) const {
+  const PrefixCache::Prefix &prefix = track.place.prefix;
   if (!usesCache)
-    return {.pages = job.prefix.pages};
-  return cache.find(std::span(job.tokens).first(job.sharedTokens()),
-                    job.prefix);
+    return {.pages = prefix.pages};
+  return cache.find(track.known().first(track.job.sharedTokens(track)), prefix);
 }
 
-void JobPages::take(Job &job, const PrefixCache::Hit &hit) {
-  cache.share(job.sequence, job.tokens, job.prefix, hit);
-  cache.resume(job.sequence, hit);
+void JobPages::take(Track &track, const PrefixCache::Hit &hit) {
+  cache.share(track.sequence(), track.known(), track.place.prefix, hit);
+  cache.resume(track.sequence(), hit);
   cached += hit.gain;
-  if (!job.wasPreempted)
-    job.cachedTokens += hit.gain;
+  track.job.addCached(track, hit.gain);
 }
 
 int64_t JobPages::branchPages(const Job &job) {
-  if (!job.beams || job.beams->branches() == 0)
+  const Beams *beams = job.beams();
+  if (!beams || beams->branches() == 0)
     return 0;
-  const int64_t shared = job.beams->sharedTokens(),
-                all = ceilDiv(job.beams->branchTokens(), kPageTokens);
+  const int64_t shared = beams->sharedTokens(),
+                all = ceilDiv(beams->branchTokens(), kPageTokens);
   return all - ceilDiv(shared, kPageTokens) +
-         job.beams->branches() * (all - shared / kPageTokens);
+         beams->branches() * (all - shared / kPageTokens);
 }
 
 int64_t JobPages::lacking(const Job &job) const {
   int64_t pages = branchPages(job);
-  for (const Job *each : job.sequences())
-    pages += ceilDiv(std::ssize(each->tokens), kPageTokens) + 1 -
-             ceilDiv(computed(*each), kPageTokens);
+  for (const Track *track : job.tracks())
+    pages += ceilDiv(track->knownSize(), kPageTokens) + 1 -
+             ceilDiv(computed(*track), kPageTokens);
   return pages;
 }
 
@@ -54,12 +55,12 @@ bool JobPages::open(Job &job, const JobList &running) {
   int64_t needed = branchPages(job);
   for (const std::unique_ptr<Job> &other : running.all())
     needed += lacking(*other);
-  for (Job *each : job.allSequences())
-    each->sequence = state.open();
-  Job &front = *job.sequences().front();
+  for (Track *track : job.allTracks())
+    track->place.sequence = state.open();
+  Track &front = *job.tracks().front();
   const PrefixCache::Hit hit = find(front);
-  cache.share(front.sequence, front.tokens, front.prefix, hit);
-  needed += ceilDiv(std::ssize(front.tokens), kPageTokens) - hit.pages;
+  cache.share(front.sequence(), front.known(), front.place.prefix, hit);
+  needed += ceilDiv(front.knownSize(), kPageTokens) - hit.pages;
   if (needed > state.freePages()) {
     close(job);
     return false;
@@ -69,75 +70,80 @@ bool JobPages::open(Job &job, const JobList &running) {
 }
 
 void JobPages::leave(Job &job) {
-  if (usesCache && !job.request.rows && job.sequences().size() == 1) {
-    const Job &front = *job.sequences().front();
-    cache.snapshot(front.sequence, front.tokens, front.prefix);
+  if (usesCache && !job.request().rows && job.tracks().size() == 1) {
+    const Track &front = *job.tracks().front();
+    cache.snapshot(front.sequence(), front.known(), front.place.prefix);
   }
   close(job);
 }
 
-void JobPages::closeOne(Job &job) {
-  state.close(job.sequence);
-  job.sequence = -1;
-  job.prefix.pages = 0;
-  job.prefix.last = 0;
+void JobPages::closeOne(Track &track) {
+  Track::Place &place = track.place;
+  state.close(place.sequence);
+  place.sequence = -1;
+  place.prefix.pages = 0;
+  place.prefix.last = 0;
 }
 
 void JobPages::close(Job &job) {
-  for (Job *each : job.allSequences())
-    closeOne(*each);
+  for (Track *track : job.allTracks())
+    closeOne(*track);
 }
 
-void JobPages::branch(const Job &parent, Job &child) {
-  state.close(child.sequence);
-  child.sequence = state.branch(parent.sequence, computed(parent));
-  child.prefix = parent.prefix;
+void JobPages::branch(const Track &parent, Track &child) {
+  state.close(child.sequence());
+  child.place = {.sequence = state.branch(parent.sequence(), computed(parent)),
+                 .prefix = parent.place.prefix};
 }
 
-void JobPages::empty(Job &job) {
-  state.truncate(job.sequence, 0);
-  cutPrefix(job);
+void JobPages::empty(Track &track) {
+  state.truncate(track.sequence(), 0);
+  cutPrefix(track);
 }
 
-void JobPages::cutPrefix(Job &job) const {
-  PrefixCache::Prefix &prefix = job.prefix;
-  prefix.pages = std::min(prefix.pages, computed(job) / kPageTokens);
-  prefix.last = prefix.pages
-                    ? state.serial(state.page(job.sequence, prefix.pages - 1))
-                    : 0;
+void JobPages::cutPrefix(Track &track) const {
+  PrefixCache::Prefix &prefix = track.place.prefix;
+  prefix.pages = std::min(prefix.pages, computed(track) / kPageTokens);
+  prefix.last =
+      prefix.pages
+          ? state.serial(state.page(track.sequence(), prefix.pages - 1))
+          : 0;
 }
 
-void JobPages::restart(Job &job, std::span<const int32_t> prompt,
+void JobPages::restart(Job &job, const Continuation &next,
                        const ModelInfo &model) {
-  model.requirePrompt(prompt, "the prompt");
-  if (job.sequence < 0) {
+  Track &track = job.track();
+  track.place.prefix.snapshotAt = next.snapshotAt;
+  if (track.sequence() < 0) {
     // It still waits, and gets its pages when it begins.
-    job.restart(prompt, model);
+    job.restart(next, model);
     return;
   }
-  const auto differ = std::ranges::mismatch(job.tokens, prompt);
+  const auto common = std::ranges::mismatch(track.known(), next.prompt).in1 -
+                      track.known().begin();
+  const int64_t before = computed(track);
+  cache.snapshot(track.sequence(), track.known(), track.place.prefix);
+  job.restart(next, model);
   // The tokens whose rows are wanted run again even if they have run.
-  int64_t same = std::min({differ.in1 - job.tokens.begin(),
-                           job.firstRow(std::ssize(prompt)), computed(job)});
-  cache.snapshot(job.sequence, job.tokens, job.prefix);
+  int64_t same = std::min(
+      {static_cast<int64_t>(common), job.firstRow(job.promptSize()), before});
   // The snapshots of all sequences are in the cache.
   if (state.maxSnapshots())
     same = 0;
-  state.truncate(job.sequence, state.reachable(job.sequence, same));
-  cutPrefix(job);
-  job.restart(prompt, model);
+  state.truncate(track.sequence(), state.reachable(track.sequence(), same));
+  cutPrefix(track);
   if (same == 0)
-    take(job, find(job));
+    take(track, find(track));
 }
 
-bool JobPages::promiseNext(Job &job) {
-  if (computed(job) % kPageTokens)
+bool JobPages::promiseNext(Track &track) {
+  if (computed(track) % kPageTokens)
     return true;
-  const PrefixCache::Hit hit = find(job);
+  const PrefixCache::Hit hit = find(track);
   // A snapshot may need one more page.
-  if (state.freePages() - (hit.pages - job.prefix.pages) > promised)
-    take(job, hit);
-  if (computed(job) % kPageTokens)
+  if (state.freePages() - (hit.pages - track.place.prefix.pages) > promised)
+    take(track, hit);
+  if (computed(track) % kPageTokens)
     return true;
   if (spare() <= 0)
     return false;
@@ -148,12 +154,12 @@ bool JobPages::promiseNext(Job &job) {
 bool JobPages::promise(Job &job) {
   const int64_t before = promised;
   bool isGiven = true;
-  for (Job *each : job.sequences())
-    isGiven = isGiven && promiseNext(*each);
+  for (Track *track : job.tracks())
+    isGiven = isGiven && promiseNext(*track);
   // Each branch copies the partial page of the shared tokens.
-  const int64_t copies = job.beams && job.beams->sharedTokens() % kPageTokens
-                             ? job.beams->branches()
-                             : 0;
+  const Beams *beams = job.beams();
+  const int64_t copies =
+      beams && beams->sharedTokens() % kPageTokens ? beams->branches() : 0;
   if (isGiven && spare() >= copies) {
     promised += copies;
     return true;
@@ -162,21 +168,24 @@ bool JobPages::promise(Job &job) {
   return false;
 }
 
-int64_t JobPages::room(const Job &job, int64_t pages) const {
-  const int64_t length = computed(job);
+int64_t JobPages::room(const Track &track, int64_t pages) const {
+  const int64_t length = computed(track);
   return std::min(kPageTokens - length % kPageTokens + pages * kPageTokens,
-                  cache.untilSnapshot(job.prefix, length));
+                  cache.untilSnapshot(track.place.prefix, length));
 }
 
-int64_t JobPages::pagesFor(const Job &job, int64_t count) const {
-  const int64_t more = count - kPageTokens + computed(job) % kPageTokens;
+int64_t JobPages::pagesFor(const Track &track, int64_t count) const {
+  const int64_t more = count - kPageTokens + computed(track) % kPageTokens;
   return ceilDiv(std::max<int64_t>(more, 0), kPageTokens);
 }
 
-static std::string ofBeams(const Job &job) {
-  return job.beams ? " in each of " + std::to_string(job.request.beams.beams) +
-                         " beams"
-                   : "";
+/// The known tokens of the job's first track.
+static std::string sizeOf(const Job &job) {
+  std::string text = std::to_string(job.track().knownSize()) + " tokens";
+  if (job.beams())
+    text +=
+        " in each of " + std::to_string(job.request().beams.beams) + " beams";
+  return text;
 }
 
 Error JobPages::tooLong(const Job &job) const {
@@ -185,8 +194,7 @@ Error JobPages::tooLong(const Job &job) const {
                      " when there are " + std::to_string(state.maxSequences()) +
                      " sequences",
                  ErrorKind::NoSequence);
-  return Error("the request has " + std::to_string(job.tokens.size()) +
-                   " tokens" + ofBeams(job) + " when all " +
+  return Error("the request has " + sizeOf(job) + " when all " +
                    std::to_string(state.pages()) +
                    " pages of the KV cache have room for " +
                    std::to_string(state.pages() * kPageTokens),
@@ -194,19 +202,20 @@ Error JobPages::tooLong(const Job &job) const {
 }
 
 Error JobPages::noneLeft(const Job &job) const {
-  return Error("the request has " + std::to_string(job.tokens.size()) +
-                   " tokens" + ofBeams(job) + " and " + state.describeFull(),
+  return Error("the request has " + sizeOf(job) + " and " +
+                   state.describeFull(),
                ErrorKind::NoPage);
 }
 
-void JobPages::endStep(Job &job) {
-  job.tokens.resize(job.settled);
-  const int64_t most = std::ssize(job.tokens);
-  if (!job.owner->beams && computed(job) >= most &&
-      job.settled > job.request.prompt.ids.size()) {
-    state.truncate(job.sequence, state.reachable(job.sequence, most - 1));
-    cutPrefix(job);
+void JobPages::endStep(Track &track) {
+  track.dropDrafts();
+  const int64_t most = track.knownSize();
+  if (!track.job.beams() && computed(track) >= most &&
+      most > track.job.promptSize()) {
+    state.truncate(track.sequence(),
+                   state.reachable(track.sequence(), most - 1));
+    cutPrefix(track);
   }
   if (usesCache)
-    cache.keep(job.sequence, job.tokens, job.prefix);
+    cache.keep(track.sequence(), track.known(), track.place.prefix);
 }

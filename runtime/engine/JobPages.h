@@ -28,40 +28,41 @@ public:
   /// closes the sequences.
   void leave(Job &job);
   void close(Job &job);
-  /// Gives a job of a beam search the positions of another, in place of its
+  /// Gives a track of a beam search the positions of another, in place of its
   /// own. Needs a page unless they are full pages.
-  void branch(const Job &parent, Job &child);
-  /// Takes all positions of a job of a beam search.
-  void empty(Job &job);
-  /// Begins a job again with another prompt. Its sequence keeps the longest
-  /// prefix of it whose state is known.
-  void restart(Job &job, std::span<const int32_t> prompt,
-               const ModelInfo &model);
+  void branch(const Track &parent, Track &child);
+  /// Takes all positions of a track of a beam search.
+  void empty(Track &track);
+  /// Begins a job again with another prompt, which must pass requirePrompt. Its
+  /// sequence keeps the longest prefix of it whose state is known.
+  void restart(Job &job, const Continuation &next, const ModelInfo &model);
 
   /// Begins to promise pages for a step.
   void beginStep() { promised = 0; }
-  /// Promises the pages of the next token of each sequence of a job, or finds
-  /// some that have it, and those of its branches. Returns false if no page is
+  /// Promises the pages of the next token of each track of a job and of its
+  /// branches, or finds kept pages with that token. Returns false if no page is
   /// left.
   bool promise(Job &job);
   /// Free pages that are not promised.
   int64_t spare() const { return state.freePages() - promised; }
-  /// Maximum number of tokens that a job may run with `spare` more pages.
-  int64_t room(const Job &job, int64_t spare) const;
-  /// Number of these pages that `count` tokens take.
-  int64_t pagesFor(const Job &job, int64_t count) const;
+  /// Maximum number of tokens that a track may run with `spare` more pages.
+  int64_t room(const Track &track, int64_t spare) const;
+  /// Number of further pages that `count` tokens of a track take.
+  int64_t pagesFor(const Track &track, int64_t count) const;
   /// Removes the drafts that were wrong, and keeps the full pages.
-  void endStep(Job &job);
+  void endStep(Track &track);
   /// The number of sequences of a job.
   static int64_t sequencesOf(const Job &job) {
-    return std::ssize(job.allSequences());
+    return std::ssize(job.allTracks());
   }
 
-  /// Number of tokens of a sequence that have run, and of known ones that have
+  /// Number of tokens of a track that have run, and of known ones that have
   /// not.
-  int64_t computed(const Job &job) const { return state.length(job.sequence); }
-  int64_t behind(const Job &job) const {
-    return std::ssize(job.tokens) - computed(job);
+  int64_t computed(const Track &track) const {
+    return state.length(track.sequence());
+  }
+  int64_t behind(const Track &track) const {
+    return track.knownSize() - computed(track);
   }
   /// Why a job does not fit into all pages, or cannot go on.
   Error tooLong(const Job &job) const;
@@ -70,20 +71,20 @@ public:
   int64_t cachedTokens() const { return cached; }
 
 private:
-  /// `promise` for one sequence.
-  bool promiseNext(Job &job);
+  /// Promises the page of one track.
+  bool promiseNext(Track &track);
   /// Number of further pages that a running job needs for its known tokens.
   int64_t lacking(const Job &job) const;
   /// Pages that its beams will need when their sequences branch.
   static int64_t branchPages(const Job &job);
-  void closeOne(Job &job);
-  /// What the prefix cache has of the job's tokens after its prefix.
-  PrefixCache::Hit find(const Job &job) const;
+  void closeOne(Track &track);
+  /// The part of a track's tokens after its prefix that the prefix cache has.
+  PrefixCache::Hit find(const Track &track) const;
   /// Gives the sequence the pages of a hit that it lacks, and restores the
   /// snapshot.
-  void take(Job &job, const PrefixCache::Hit &hit);
-  /// Makes the prefix of a job end where its sequence does.
-  void cutPrefix(Job &job) const;
+  void take(Track &track, const PrefixCache::Hit &hit);
+  /// Makes the prefix of a track end where its sequence does.
+  void cutPrefix(Track &track) const;
 
   SequenceState &state;
   const bool usesCache;

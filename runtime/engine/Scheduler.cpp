@@ -40,10 +40,11 @@ RequestId Scheduler::submit(Request request,
     const std::lock_guard lock(mutex);
     id = ++lastId;
   }
-  auto job = std::make_unique<Job>(std::move(request), id, model);
-  job->series = std::make_shared<Series>();
-  job->series->next = std::move(next);
-  if (const auto beams = std::ssize(job->allSequences());
+  auto series = std::make_shared<Series>();
+  series->next = std::move(next);
+  auto job =
+      std::make_unique<Job>(std::move(request), id, model, std::move(series));
+  if (const auto beams = std::ssize(job->allTracks());
       beams > state.maxSequences())
     throw Error("num-beams is " + std::to_string(beams) + " when at most " +
                 std::to_string(state.maxSequences()) + " sequences run");
@@ -54,7 +55,7 @@ RequestId Scheduler::submit(Request request,
                       " requests wait",
                   ErrorKind::QueueFull);
     ++submitted;
-    job->series->onDone = [this] {
+    job->series()->onDone = [this] {
       const std::lock_guard guard(mutex);
       --submitted;
     };

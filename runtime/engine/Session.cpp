@@ -11,14 +11,16 @@ Session::Session(Engine &engine, const SamplerOptions &options,
 
 void Session::setSampling(const SamplerOptions &options) {
   sampling = options;
-  if (job)
-    job->setSampling(options, model);
+  isChanged = true;
 }
 
 void Session::setTokens(std::span<const int32_t> tokens, int64_t snapshotAt) {
   if (job) {
-    job->prefix.snapshotAt = snapshotAt;
-    batcher.restart(*job, tokens);
+    batcher.restart(
+        *job, {.prompt = tokens,
+               .snapshotAt = snapshotAt,
+               .sampling = isChanged ? std::optional(sampling) : std::nullopt});
+    isChanged = false;
     return;
   }
   Request request;
@@ -29,21 +31,22 @@ void Session::setTokens(std::span<const int32_t> tokens, int64_t snapshotAt) {
   request.isContinued = true;
   auto first = std::make_unique<Job>(std::move(request), 1, model);
   job = first.get();
+  isChanged = false;
   batcher.add(std::move(first));
 }
 
 std::optional<int32_t> Session::next(const std::function<bool()> &stop) {
-  if (job->ended == EndReason::Stop)
-    job->ended.reset();
-  const size_t before = job->settled;
-  while (job->settled == before) {
-    if (job->ended == EndReason::Failed)
-      throw Error(job->error, job->kind);
-    if (job->ended || (stop && stop()))
+  job->goOn();
+  const int64_t before = job->track().settledSize();
+  while (job->track().settledSize() == before) {
+    job->throwIfFailed();
+    if (job->ended() || (stop && stop()))
       return std::nullopt;
     batcher.step();
   }
-  return job->tokens.back();
+  return tokens().back();
 }
 
-std::span<const int32_t> Session::tokens() const { return job->tokens; }
+std::span<const int32_t> Session::tokens() const {
+  return job->track().settled();
+}

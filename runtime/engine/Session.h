@@ -43,6 +43,8 @@ private:
   const ModelInfo &model;
   Batcher batcher;
   SamplerOptions sampling;
+  /// Whether the job has other options.
+  bool isChanged = false;
   const std::vector<int32_t> ends;
   /// The batcher's; null before the first prompt.
   Job *job = nullptr;

@@ -11,14 +11,14 @@
 
 namespace qwen {
 
-class Job;
+class Track;
 
 /// What a drafter sees of a step after a call of `forward`.
 class Step {
 public:
   /// A token of the call whose sequence goes on.
   struct Place {
-    const Job *job;
+    const Track *track;
     int64_t position;
     /// The number of its row in outputs of `forward` that have one for each
     /// token.
@@ -28,7 +28,7 @@ public:
   Step(Engine &engine, std::span<const Place> places)
       : engine(engine), places(places) {}
 
-  /// The tokens of the call in its order. Those of a job follow each other.
+  /// The tokens of the call in its order. Those of a track follow each other.
   std::span<const Place> tokens() const { return places; }
   /// Runs a program between two calls of `forward`, as Engine::call does. It
   /// may read the rows of the last one.

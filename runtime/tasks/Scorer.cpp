@@ -85,9 +85,9 @@ void Lane::startRun() {
   const auto snapshotAt = static_cast<int64_t>(next.prompt.size() - next.rows);
   row = 0;
   if (job) {
-    job->request.rows->count = next.rows;
-    job->prefix.snapshotAt = snapshotAt;
-    batcher.restart(*job, next.prompt);
+    batcher.restart(
+        *job,
+        {.prompt = next.prompt, .snapshotAt = snapshotAt, .rows = next.rows});
     return;
   }
   Request request;
@@ -116,10 +116,9 @@ void Lane::receive(std::span<const float> logits) {
 }
 
 bool Lane::isDone() {
-  if (!job->ended)
+  if (!job->ended())
     return false;
-  if (job->ended == EndReason::Failed)
-    throw Error(job->error, job->kind);
+  job->throwIfFailed();
   if (++run == runs.size())
     return true;
   startRun();

@@ -418,11 +418,11 @@ TEST_F(BatcherTest, ASeriesLetsOthersPass) {
   };
   const auto addSeries = [&] {
     made = ended = failed = done = 0;
-    auto job = std::make_unique<Job>(*next(), 1000, manifest.model);
-    job->series = std::make_shared<Series>();
-    job->series->next = next;
-    job->series->onDone = [&] { ++done; };
-    batcher->add(std::move(job));
+    auto series = std::make_shared<Series>();
+    series->next = next;
+    series->onDone = [&] { ++done; };
+    batcher->add(std::make_unique<Job>(*next(), 1000, manifest.model,
+                                       std::move(series)));
   };
   addSeries();
   for (int i = 0; i < 5; ++i)

@@ -15,9 +15,9 @@ using namespace qwen::test;
 namespace {
 /// What a drafter does, and what it has been told.
 struct Script {
-  std::function<void(const Job &, int64_t, std::vector<int32_t> &)> draft;
+  std::function<void(const Track &, int64_t, std::vector<int32_t> &)> draft;
   std::function<void(Step &)> follow = [](Step &) {};
-  std::function<void(const Job &)> begin = [](const Job &) {};
+  std::function<void(const Track &)> begin = [](const Track &) {};
   int64_t begun = 0, ended = 0, drafted = 0, accepted = 0, most = 0;
 };
 
@@ -25,26 +25,26 @@ class ScriptedDrafter final : public Drafter {
 public:
   explicit ScriptedDrafter(Script &script) : script(script) {}
 
-  void begin(const Job &job) override {
-    script.begin(job);
+  void begin(const Track &track) override {
+    script.begin(track);
     ++script.begun;
   }
-  void draft(const Job &job, int64_t most,
+  void draft(const Track &track, int64_t most,
              std::vector<int32_t> &tokens) override {
     EXPECT_GE(most, 1);
     EXPECT_TRUE(tokens.empty());
     script.most = std::max(script.most, most);
-    script.draft(job, most, tokens);
+    script.draft(track, most, tokens);
   }
   void follow(Step &step) override { script.follow(step); }
-  void accept(const Job &, int64_t drafted, int64_t accepted) override {
+  void accept(const Track &, int64_t drafted, int64_t accepted) override {
     EXPECT_GE(drafted, 1);
     EXPECT_GE(accepted, 0);
     EXPECT_LE(accepted, drafted);
     script.drafted += drafted;
     script.accepted += accepted;
   }
-  void end(const Job &) override { ++script.ended; }
+  void end(const Track &) override { ++script.ended; }
 
 private:
   Script &script;
@@ -155,10 +155,11 @@ protected:
   void draftFrom(const std::map<RequestId, Answer> &known, bool errs) {
     script = {};
     script.draft = [&known, errs,
-                    step = size_t{0}](const Job &job, int64_t most,
+                    step = size_t{0}](const Track &track, int64_t most,
                                       std::vector<int32_t> &next) mutable {
-      const std::vector<int32_t> &ids = known.at(job.id).ids;
-      const size_t drawn = job.settled - job.request.prompt.ids.size();
+      const std::vector<int32_t> &ids = known.at(track.job.id()).ids;
+      const size_t drawn =
+          track.settled().size() - track.job.request().prompt.ids.size();
       next.assign(ids.begin() +
                       static_cast<int64_t>(std::min(drawn, ids.size())),
                   ids.end());
@@ -287,9 +288,9 @@ TEST_F(DrafterTest, DrawsOfDraftsAreAhead) {
     return answers;
   };
   const std::map<RequestId, Answer> known = run();
-  script.draft = [&](const Job &job, int64_t, std::vector<int32_t> &next) {
+  script.draft = [&](const Track &track, int64_t, std::vector<int32_t> &next) {
     const std::vector<int32_t> &ids = known.at(1).ids;
-    const size_t drawn = job.settled - 3;
+    const size_t drawn = track.settled().size() - 3;
     next.assign(ids.begin() + static_cast<int64_t>(drawn),
                 ids.begin() +
                     static_cast<int64_t>(std::min(drawn + 3, ids.size())));
@@ -333,11 +334,11 @@ TEST_F(DrafterTest, DraftsAndPromptsNeedNoFurtherCall) {
       finish();
       const std::map<RequestId, Answer> known = answers;
       bool isOn = false;
-      script.draft = [&](const Job &job, int64_t most,
+      script.draft = [&](const Track &track, int64_t most,
                          std::vector<int32_t> &next) {
-        const std::span<const int32_t> ids = known.at(job.id).ids;
-        const std::span<const int32_t> rest =
-            ids.subspan(job.settled - job.request.prompt.ids.size());
+        const std::span<const int32_t> ids = known.at(track.job.id()).ids;
+        const std::span<const int32_t> rest = ids.subspan(
+            track.settled().size() - track.job.request().prompt.ids.size());
         if (isOn)
           for (int32_t id :
                rest.first(static_cast<size_t>(std::min<int64_t>(most, 5))))
@@ -366,9 +367,9 @@ TEST_F(DrafterTest, DraftsAndPromptsNeedNoFurtherCall) {
 // have none.
 TEST_F(DrafterTest, IsToldTheBeginAndTheEndOfEachAnswer) {
   manifest.programs[0].limits.rows = 20;
-  script.draft = [](const Job &job, int64_t, std::vector<int32_t> &next) {
-    EXPECT_FALSE(job.request.rows);
-    EXPECT_FALSE(job.beams);
+  script.draft = [](const Track &track, int64_t, std::vector<int32_t> &next) {
+    EXPECT_FALSE(track.job.request().rows);
+    EXPECT_FALSE(track.job.beams());
     next.push_back(3);
   };
   open({.sequences = 6, .kvPages = 7});
@@ -413,13 +414,12 @@ TEST_F(DrafterTest, DraftsThatCannotRunAreCut) {
     script = {};
     const std::map<RequestId, Answer> known = run(context, most);
     for (const int32_t wrong : {40, -1, INT32_MAX}) {
-      script.draft = [&](const Job &job, int64_t, std::vector<int32_t> &next) {
-        EXPECT_LE(std::ssize(next) + job.settled, 400U);
-        next = known.at(job.id).ids;
-        next.erase(next.begin(),
-                   next.begin() +
-                       static_cast<int64_t>(job.settled -
-                                            job.request.prompt.ids.size()));
+      script.draft = [&](const Track &track, int64_t,
+                         std::vector<int32_t> &next) {
+        EXPECT_LE(std::ssize(next) + track.settledSize(), 400);
+        next = known.at(track.job.id()).ids;
+        next.erase(next.begin(), next.begin() + (track.settledSize() -
+                                                 track.job.promptSize()));
         next.resize(next.size() + 30, 5);
         next[3] = wrong;
       };
@@ -452,13 +452,13 @@ TEST_F(DrafterTest, DraftsStepBackWithoutASnapshot) {
 
 TEST_F(DrafterTest, FailsWithItsRequests) {
   manifest.programs[0].limits.rows = 20;
-  script.begin = [](const Job &job) {
-    if (job.id == 2)
+  script.begin = [](const Track &track) {
+    if (track.job.id() == 2)
       throw Error("no place for a head");
   };
-  script.draft = [](const Job &job, int64_t, std::vector<int32_t> &next) {
+  script.draft = [](const Track &track, int64_t, std::vector<int32_t> &next) {
     next.push_back(1);
-    if (job.id == 3 && job.settled > 20)
+    if (track.job.id() == 3 && track.settledSize() > 20)
       throw Error("no draft");
   };
   open({.sequences = 4});
@@ -518,17 +518,17 @@ static void runHead(Step &step, Engine &engine) {
   std::vector<Token> batch;
   const std::span<const Step::Place> places = step.tokens();
   for (size_t i = 0; i < places.size();) {
-    const Job &job = *places[i].job;
+    const Track &track = *places[i].track;
     const size_t first = places[i].row;
     batch.clear();
-    for (; i < places.size() && places[i].job == &job; ++i)
+    for (; i < places.size() && places[i].track == &track; ++i)
       if (const auto next = static_cast<size_t>(places[i].position) + 1;
-          next < job.settled)
+          next < track.settled().size())
         batch.push_back(
-            {job.tokens[next], job.sequence, places[i].position, false});
+            {track.known()[next], track.sequence(), places[i].position, false});
     if (batch.empty())
       continue;
-    EXPECT_EQ(engine.state().length(job.sequence, 1), batch[0].position);
+    EXPECT_EQ(engine.state().length(track.sequence(), 1), batch[0].position);
     step.between("head", batch, {}, static_cast<int64_t>(first));
   }
 }

@@ -171,13 +171,12 @@ namespace {
 /// Counts on from the last token.
 class CountingDrafter final : public Drafter {
 public:
-  void draft(const Job &job, int64_t most,
+  void draft(const Track &track, int64_t most,
              std::vector<int32_t> &tokens) override {
     for (int64_t i = 1; i <= std::min<int64_t>(most, 5); ++i)
-      tokens.push_back(
-          static_cast<int32_t>((job.tokens[job.settled - 1] + i) % 37));
+      tokens.push_back(static_cast<int32_t>((track.settled().back() + i) % 37));
   }
-  void accept(const Job &, int64_t, int64_t accepted) override {
+  void accept(const Track &, int64_t, int64_t accepted) override {
     wasRight |= accepted > 0;
   }
 

@@ -9,7 +9,7 @@
 #ifndef QWEN_RUNTIME_ENGINE_DRAFTERS_DRAFTER_H
 #define QWEN_RUNTIME_ENGINE_DRAFTERS_DRAFTER_H
 
-#include "engine/Job.h"
+#include "engine/Track.h"
 
 #include <cstdint>
 #include <functional>
@@ -22,7 +22,7 @@ class Engine;
 class Step;
 
 /// Proposes tokens. The batcher owns it and calls it on its thread. An Error,
-/// or std::bad_alloc, of a function with a job ends the request of that job.
+/// or std::bad_alloc, of a function with a track ends the request of that.
 class Drafter {
 public:
   Drafter() = default;
@@ -30,24 +30,24 @@ public:
   Drafter &operator=(const Drafter &) = delete;
   virtual ~Drafter() = default;
 
-  /// A job gets its first sequence, or another prompt. No function is called
-  /// for jobs that draw no tokens one after another: those with rows in place
-  /// of an answer, and beam searches.
-  virtual void begin(const Job &job) {}
+  /// A track gets its first sequence, or another prompt. No function is called
+  /// for requests that draw no tokens one after another: those with rows in
+  /// place of an answer, and beam searches.
+  virtual void begin(const Track &track) {}
   /// Appends at most `most` tokens, which is 1 or more, to follow the settled
-  /// ones of a job. A token that is not in the vocabulary ends them. Must
+  /// ones of a track. A token that is not in the vocabulary ends them. Must
   /// allocate nothing.
-  virtual void draft(const Job &job, int64_t most,
+  virtual void draft(const Track &track, int64_t most,
                      std::vector<int32_t> &tokens) = 0;
   /// A call of `forward` has run and its rows have been told. The rows that
   /// other programs read lie in place until this function returns. An Error
   /// ends all requests of the step.
   virtual void follow(Step &step) {}
-  /// A step has run `drafted` drafts of a job, 1 or more. The first `accepted`
-  /// of them belong to the answer.
-  virtual void accept(const Job &job, int64_t drafted, int64_t accepted) {}
-  /// A job that has begun ends, or gets another prompt. Must not throw.
-  virtual void end(const Job &job) {}
+  /// A step has run `drafted` drafts of a track, 1 or more. The first
+  /// `accepted` of them belong to the answer.
+  virtual void accept(const Track &track, int64_t drafted, int64_t accepted) {}
+  /// A track that has begun ends, or gets another prompt. Must not throw.
+  virtual void end(const Track &track) {}
 };
 
 /// Makes the drafter of a batcher for its engine, which outlives it.
