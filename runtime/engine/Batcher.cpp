@@ -262,7 +262,7 @@ void Batcher::reservePages() {
 //===----------------------------------------------------------------------===//
 
 void Batcher::append(Track &track, int64_t count) {
-  const Job &job = track.job;
+  const Job &job = track.job();
   const int64_t first = pages.computed(track);
   for (int64_t i = first; i < first + count; ++i) {
     batch.push_back({track.known()[static_cast<size_t>(i)], track.sequence(), i,
@@ -288,7 +288,7 @@ const Track *Batcher::findOrder() {
   }
   std::ranges::sort(order, {}, [&](const Track *track) {
     const bool late = isLate(*track);
-    const Job &job = track->job;
+    const Job &job = track->job();
     return std::tuple(late, late ? -int64_t{job.request().priority} : 0,
                       late ? pages.behind(*track) : 0, job.deadline(),
                       job.id());
@@ -313,7 +313,7 @@ void Batcher::draft() {
   for (Track *track : std::span(order.begin(), late)) {
     const int64_t count =
         draft(*track, std::min({left / tracks--, pages.room(*track, spare) - 1,
-                                mostDrafts, track->job.mostDrafts()}));
+                                mostDrafts, track->job().mostDrafts()}));
     spare -= pages.pagesFor(*track, count + 1);
     left -= count;
     decoding += count;
@@ -321,10 +321,10 @@ void Batcher::draft() {
 }
 
 int64_t Batcher::draft(Track &track, int64_t most) {
-  if (!track.job.hasDrafter() || most <= 0)
+  if (!track.job().hasDrafter() || most <= 0)
     return 0;
   drafts.clear();
-  attempt(track.job, [&] { drafter->draft(track, most, drafts); });
+  attempt(track.job(), [&] { drafter->draft(track, most, drafts); });
   const auto end = std::ranges::find_if(
       drafts, [&](int32_t id) { return !model.hasToken(id); });
   const int64_t count = std::min(most, end - drafts.begin());
@@ -414,14 +414,14 @@ void Batcher::run() {
     for (const Failure &failure : engine.run(batch, receiver)) {
       const auto track =
           std::ranges::find(order, failure.sequence, &Track::sequence);
-      (*track)->job.fail(Error(engine.describe(failure), failure.kind));
+      (*track)->job().fail(Error(engine.describe(failure), failure.kind));
     }
   } catch (const Error &error) {
     for (Track *track : order)
-      track->job.fail(error);
+      track->job().fail(error);
   } catch (const std::bad_alloc &) {
     for (Track *track : order)
-      track->job.fail(noMemory);
+      track->job().fail(noMemory);
   }
 }
 
@@ -433,12 +433,12 @@ void Batcher::divide(std::span<const Engine::Row> rows) {
   size_t used = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     Track *track = owners[rows[i].index];
-    if (!track->job.mayPrepare(*track, batch[rows[i].index]))
+    if (!track->job().mayPrepare(*track, batch[rows[i].index]))
       continue;
     const bool isNew = ranges.empty() || ranges.back().track != track;
     if (isNew)
       ranges.push_back({track, i, i + 1, nullptr});
-    else if (i - ranges.back().begin < most || !track->job.mayDivide())
+    else if (i - ranges.back().begin < most || !track->job().mayDivide())
       ++ranges.back().end;
     else
       ranges.push_back({track, i, i + 1, &samplers[used++]});
@@ -459,8 +459,8 @@ void Batcher::prepare(std::span<const Engine::Row> rows) {
   const auto draw = [&](size_t i) {
     const auto [track, begin, end, sampler] = ranges[i];
     for (size_t row = begin; row < end; ++row)
-      if (!track->job.prepare(*track, tokenOf(row), rows[row].values, sampler,
-                              draws[row]))
+      if (!track->job().prepare(*track, tokenOf(row), rows[row].values, sampler,
+                                draws[row]))
         break;
   };
   // Draws with a track's own sampler change it.
@@ -474,9 +474,9 @@ void Batcher::receive(std::span<const Engine::Row> rows) {
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto [index, values] = rows[i];
     Track &track = *owners[index];
-    attempt(track.job, [&] {
+    attempt(track.job(), [&] {
       sums.drawnTokens +=
-          track.job.receive(track, batch[index], values, draws[i]);
+          track.job().receive(track, batch[index], values, draws[i]);
     });
   }
   if (drafter)
@@ -490,7 +490,7 @@ void Batcher::follow() {
     const Track &track = *owners[index];
     // A sequence that has stopped lacks its last positions.
     if (const int64_t position = batch[index].position;
-        !track.job.ended() && position < pages.computed(track))
+        !track.job().ended() && position < pages.computed(track))
       places.push_back({&track, position, row});
   }
   Step step(engine, places);
@@ -501,7 +501,7 @@ void Batcher::tellAccepted() {
   if (drafter)
     for (Track *track : order)
       if (const int64_t drafted = track->takeDrafted())
-        attempt(track->job,
+        attempt(track->job(),
                 [&] { drafter->accept(*track, drafted, track->accepted()); });
 }
 

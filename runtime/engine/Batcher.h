@@ -37,15 +37,16 @@ struct BatcherOptions {
 /// Sums since the start.
 struct BatcherCounts {
   int64_t steps = 0;
-  /// Prompt tokens that ran (some again, after a preemption), with tokens of
-  /// answers that ran beside another of their sequence, and tokens that the
-  /// prefix cache had instead.
+  /// Prompt tokens that ran. A token that runs again after a preemption counts
+  /// again. The second token that a step runs of an answer, and those behind
+  /// it, count too, unless they are drafts.
   int64_t promptTokens = 0;
+  /// Tokens that did not run because the prefix cache had them.
   int64_t cachedTokens = 0;
   int64_t drawnTokens = 0;
   int64_t preemptions = 0;
-  /// Time of all threads that constraints took: to say which tokens may come,
-  /// to follow the tokens and to mask the logits.
+  /// Time of all threads in which constraints found the tokens that may come,
+  /// followed the answers and masked the logits.
   int64_t constraintNanoseconds = 0;
 };
 
@@ -84,7 +85,7 @@ public:
   void step();
 
 private:
-  /// Moves jobs to and from those that wait for their readers.
+  /// Moves jobs between `held` and the other lists.
   void hold();
   void countHeld();
   /// Gives waiting jobs a sequence, in order, while their tokens fit.
@@ -128,7 +129,7 @@ private:
     return pages.computed(track) + 1 < track.settledSize();
   }
   bool isInPrompt(const Track &track) const {
-    return isLate(track) && pages.computed(track) < track.job.promptSize();
+    return isLate(track) && pages.computed(track) < track.job().promptSize();
   }
   /// Appends the next `count` known tokens of a track.
   void append(Track &track, int64_t count);

@@ -59,8 +59,8 @@ struct BeamOptions {
 
   bool isSearch() const { return beams > 1; }
   /// The first option that is out of range or does not fit the others, or the
-  /// number of answers if a search does not give as many. Names are those of
-  /// requests.
+  /// number of answers if a search does not give as many, with the names that
+  /// requests use.
   std::optional<BeamRefusal> refusal(int64_t answers) const;
   /// Throws Error about the refusal, with the names of flags.
   void check(int64_t answers) const;
@@ -75,12 +75,12 @@ struct BeamCandidate {
 
 /// The tokens of a beam or of an answer, after the prompt.
 struct BeamTokens {
-  /// The sum of the values of its tokens; of an answer, divided by a power of
+  /// The sum of the values of its tokens. An answer divides it by a power of
   /// their number.
   double score = 0;
   std::vector<int32_t> ids;
   std::vector<float> logprobs;
-  /// Of a beam: its parent among those of the step before.
+  /// The number of a beam's parent among the beams of the step before.
   size_t parent = 0;
 };
 

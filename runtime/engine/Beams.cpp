@@ -10,13 +10,13 @@ using namespace qwen;
 
 Beams::Beams(Track &first, int64_t mostTokens,
              const std::function<Sampler()> &makeSampler)
-    : job(first.job),
+    : job(first.job()),
       search(job.request().beams, job.request().stopTokens, mostTokens) {
   const auto count = static_cast<size_t>(job.request().beams.beams);
   others.reserve(count - 1);
   tracks = {&first};
   while (tracks.size() < count) {
-    others.push_back(std::make_unique<Track>(first.job, makeSampler()));
+    others.push_back(std::make_unique<Track>(first.job(), makeSampler()));
     tracks.push_back(others.back().get());
     tracks.back()->begin(job.request().prompt.ids,
                          static_cast<size_t>(job.promptSize() + mostTokens), 0);

@@ -36,8 +36,7 @@ struct Failure {
   uint32_t op;
 };
 
-/// Rows for an input of a program: those of all tokens of a call, one after
-/// another.
+/// Rows for an input of a program: one for each token of a call, in order.
 struct InputRows {
   std::string_view input;
   std::span<const float> values;
@@ -123,7 +122,7 @@ public:
   void forward(std::span<const Token> batch, const RowFn &receive);
 
   /// Runs program `program` of the manifest over `batch` in one call. `given`
-  /// has the rows of its inputs that the caller gives; those of other programs
+  /// has the rows of its inputs that the caller gives. Rows of other programs
   /// are taken where they lie, from the row of token `first` of their last call
   /// on. A position is the next one of the program in its sequence
   /// (SequenceState::length) or, without fixed caches, one that it has run. It

@@ -21,14 +21,15 @@ PrefixCache::Hit JobPages::find(const Track &track) const {
   const PrefixCache::Prefix &prefix = track.place.prefix;
   if (!usesCache)
     return {.pages = prefix.pages};
-  return cache.find(track.known().first(track.job.sharedTokens(track)), prefix);
+  return cache.find(track.known().first(track.job().sharedTokens(track)),
+                    prefix);
 }
 
 void JobPages::take(Track &track, const PrefixCache::Hit &hit) {
   cache.share(track.sequence(), track.known(), track.place.prefix, hit);
   cache.resume(track.sequence(), hit);
   cached += hit.gain;
-  track.job.addCached(track, hit.gain);
+  track.job().addCached(track, hit.gain);
 }
 
 int64_t JobPages::branchPages(const Job &job) {
@@ -210,8 +211,8 @@ Error JobPages::noneLeft(const Job &job) const {
 void JobPages::endStep(Track &track) {
   track.dropDrafts();
   const int64_t most = track.knownSize();
-  if (!track.job.beams() && computed(track) >= most &&
-      most > track.job.promptSize()) {
+  if (!track.job().beams() && computed(track) >= most &&
+      most > track.job().promptSize()) {
     state.truncate(track.sequence(),
                    state.reachable(track.sequence(), most - 1));
     cutPrefix(track);

@@ -1,7 +1,7 @@
 //===- JobPages.h - The sequences and pages of jobs -------------*- C++ -*-===//
 //
-// Gives jobs their sequences and pages, with what the prefix cache has of their
-// tokens.
+// Gives tracks their sequences and pages. The prefix cache has some pages of
+// their tokens already.
 //
 //===----------------------------------------------------------------------===//
 

@@ -69,7 +69,7 @@ struct Ending {
   int64_t promptTokens;
   /// Tokens of the prompt that the prefix cache had.
   int64_t cachedTokens;
-  /// Of a beam search: those of its answers.
+  /// Tokens of the answer. A beam search has several answers.
   int64_t drawnTokens;
 };
 

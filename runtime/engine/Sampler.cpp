@@ -116,8 +116,8 @@ struct SamplerRow {
 };
 } // namespace
 
-static constexpr const LogitProcessor *kConstraints[] = {
-#define QWEN_CONSTRAINT(Name) &logits::Name,
+static constexpr const LogitProcessor *kFirst[] = {
+#define QWEN_FIRST_LOGITS(Name) &logits::Name,
 #include "engine/samplers/Samplers.def"
 };
 
@@ -131,7 +131,7 @@ static constexpr SamplerRow kRows[] = {
 /// The samplers of `options` in their order.
 static std::vector<SamplerRow> rowsOf(const SamplerOptions &options) {
   std::vector<SamplerRow> rows;
-  for (const LogitProcessor *each : kConstraints)
+  for (const LogitProcessor *each : kFirst)
     rows.push_back({each, nullptr});
   if (options.samplers)
     for (SamplerKind kind : *options.samplers)

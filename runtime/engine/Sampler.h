@@ -116,7 +116,8 @@ private:
   void addSteps();
   void startProcessors();
   void accept(int32_t id, bool isDrawn);
-  /// Lets processors mark tokens for a draw, in place of those of the last.
+  /// Removes the marks of the last draw, and lets processors mark tokens for
+  /// the next one.
   void prepare();
   /// Fills `blocks` with the greatest of each. Throws Error if a logit is no
   /// number.
@@ -139,7 +140,7 @@ private:
   /// divided by `over`; with fewer tokens, to all.
   void collectBest(const Row &row, float over, size_t most,
                    std::vector<CandidateKey> &keys);
-  /// Adds those of a block that are among the `most` greatest so far.
+  /// Adds the tokens of a block that are among the `most` greatest so far.
   void addBest(const Row &row, float over, size_t most, size_t block,
                std::vector<CandidateKey> &keys) const;
   /// Fills `candidates` with all tokens. If top-k is the first cut, fills it

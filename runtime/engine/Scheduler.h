@@ -83,7 +83,7 @@ private:
   /// Maximum number of running and waiting requests.
   const size_t mostSubmitted;
   const std::function<void()> onStep;
-  /// Of the scheduler's thread.
+  /// The scheduler's thread uses this and what follows, up to the mutex.
   SequenceState &state;
   Batcher batcher;
   std::vector<std::unique_ptr<Job>> taken;

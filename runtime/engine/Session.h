@@ -36,7 +36,7 @@ public:
 
   /// The prompt and the drawn tokens.
   std::span<const int32_t> tokens() const;
-  /// Of all prompts so far.
+  /// Sums over all prompts so far.
   BatcherCounts counts() const { return batcher.counts(); }
 
 private:

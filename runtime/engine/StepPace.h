@@ -54,9 +54,10 @@ private:
   /// Seconds of steps without prompt tokens, by the number of tokens; 0: not
   /// measured.
   std::vector<double> withoutPrompt;
-  /// Steps with both since the last one without prompt tokens.
+  /// Number of steps with prompt tokens and tokens that decode since the last
+  /// step without prompt tokens.
   int64_t unmeasured = 0;
-  /// Of steps beside tokens that decode, and of others.
+  /// Sums over steps with tokens that decode, and over other steps.
   Sums beside, alone;
 };
 

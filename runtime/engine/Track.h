@@ -27,11 +27,12 @@ class Job;
 /// else, each by the functions below.
 class Track {
 public:
-  Track(Job &job, Sampler sampler) : job(job), sampler(std::move(sampler)) {}
+  Track(Job &job, Sampler sampler) : owner(job), sampler(std::move(sampler)) {}
   Track(const Track &) = delete;
   Track &operator=(const Track &) = delete;
 
-  Job &job;
+  Job &job() { return owner; }
+  const Job &job() const { return owner; }
 
   /// The known tokens, and those at their front that are no drafts.
   std::span<const int32_t> known() const { return tokens; }
@@ -96,6 +97,7 @@ private:
     PrefixCache::Prefix prefix = {};
   };
 
+  Job &owner;
   std::vector<int32_t> tokens;
   size_t settledCount = 0;
   int64_t rowsEnd = 0;

@@ -157,9 +157,9 @@ protected:
     script.draft = [&known, errs,
                     step = size_t{0}](const Track &track, int64_t most,
                                       std::vector<int32_t> &next) mutable {
-      const std::vector<int32_t> &ids = known.at(track.job.id()).ids;
+      const std::vector<int32_t> &ids = known.at(track.job().id()).ids;
       const size_t drawn =
-          track.settled().size() - track.job.request().prompt.ids.size();
+          track.settled().size() - track.job().request().prompt.ids.size();
       next.assign(ids.begin() +
                       static_cast<int64_t>(std::min(drawn, ids.size())),
                   ids.end());
@@ -336,9 +336,9 @@ TEST_F(DrafterTest, DraftsAndPromptsNeedNoFurtherCall) {
       bool isOn = false;
       script.draft = [&](const Track &track, int64_t most,
                          std::vector<int32_t> &next) {
-        const std::span<const int32_t> ids = known.at(track.job.id()).ids;
+        const std::span<const int32_t> ids = known.at(track.job().id()).ids;
         const std::span<const int32_t> rest = ids.subspan(
-            track.settled().size() - track.job.request().prompt.ids.size());
+            track.settled().size() - track.job().request().prompt.ids.size());
         if (isOn)
           for (int32_t id :
                rest.first(static_cast<size_t>(std::min<int64_t>(most, 5))))
@@ -368,8 +368,8 @@ TEST_F(DrafterTest, DraftsAndPromptsNeedNoFurtherCall) {
 TEST_F(DrafterTest, IsToldTheBeginAndTheEndOfEachAnswer) {
   manifest.programs[0].limits.rows = 20;
   script.draft = [](const Track &track, int64_t, std::vector<int32_t> &next) {
-    EXPECT_FALSE(track.job.request().rows);
-    EXPECT_FALSE(track.job.beams());
+    EXPECT_FALSE(track.job().request().rows);
+    EXPECT_FALSE(track.job().beams());
     next.push_back(3);
   };
   open({.sequences = 6, .kvPages = 7});
@@ -417,9 +417,9 @@ TEST_F(DrafterTest, DraftsThatCannotRunAreCut) {
       script.draft = [&](const Track &track, int64_t,
                          std::vector<int32_t> &next) {
         EXPECT_LE(std::ssize(next) + track.settledSize(), 400);
-        next = known.at(track.job.id()).ids;
+        next = known.at(track.job().id()).ids;
         next.erase(next.begin(), next.begin() + (track.settledSize() -
-                                                 track.job.promptSize()));
+                                                 track.job().promptSize()));
         next.resize(next.size() + 30, 5);
         next[3] = wrong;
       };
@@ -453,12 +453,12 @@ TEST_F(DrafterTest, DraftsStepBackWithoutASnapshot) {
 TEST_F(DrafterTest, FailsWithItsRequests) {
   manifest.programs[0].limits.rows = 20;
   script.begin = [](const Track &track) {
-    if (track.job.id() == 2)
+    if (track.job().id() == 2)
       throw Error("no place for a head");
   };
   script.draft = [](const Track &track, int64_t, std::vector<int32_t> &next) {
     next.push_back(1);
-    if (track.job.id() == 3 && track.settledSize() > 20)
+    if (track.job().id() == 3 && track.settledSize() > 20)
       throw Error("no draft");
   };
   open({.sequences = 4});

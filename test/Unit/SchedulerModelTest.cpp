@@ -1,8 +1,8 @@
 //===- SchedulerModelTest.cpp - A compiled model at any load --------------===//
 //
 // The tokens and logprobs of a request are the same alone, with others, from
-// every state of the prefix cache, with scarce pages, in pieces of any size and
-// on any number of threads.
+// every state of the prefix cache, with scarce pages, in pieces of any size,
+// with drafts and on any number of threads.
 //
 //===----------------------------------------------------------------------===//
 
@@ -44,6 +44,29 @@ struct Way {
   bool prefixCache;
   /// Number of times that all requests run.
   int rounds;
+  bool hasDrafts = false;
+};
+
+/// Drafts from known answers to requests whose numbers are 1, 2 and so on.
+/// Each third draft is wrong.
+class KnownDrafter final : public Drafter {
+public:
+  explicit KnownDrafter(const std::vector<Answer> &known) : known(known) {}
+
+  void draft(const Track &track, int64_t most,
+             std::vector<int32_t> &tokens) override {
+    const std::vector<int32_t> &ids =
+        known[(track.job().id() - 1) % known.size()].ids;
+    size_t next =
+        static_cast<size_t>(track.settledSize() - track.job().promptSize());
+    for (; next < ids.size() && std::ssize(tokens) < std::min<int64_t>(most, 5);
+         ++next)
+      tokens.push_back(++count % 3 ? ids[next] : ids[next] / 2);
+  }
+
+private:
+  const std::vector<Answer> &known;
+  int count = 0;
 };
 
 class SchedulerModelTest : public testing::Test {
@@ -87,10 +110,10 @@ protected:
                   {.sequences = way.sequences, .kvPages = way.pages});
     std::vector<Answer> answers(requests.size());
     {
-      Scheduler scheduler(engine,
-                          {.queue = 1000,
-                           .batcher = {.promptTokens = way.piece,
-                                       .prefixCache = way.prefixCache}});
+      Scheduler scheduler(engine, {.queue = 1000,
+                                   .batcher = {.promptTokens = way.piece,
+                                               .prefixCache = way.prefixCache,
+                                               .drafter = drafterOf(way)}});
       for (int round = 0; round < way.rounds; ++round) {
         std::atomic<size_t> left = requests.size();
         for (size_t i = 0; i < requests.size(); ++i) {
@@ -119,19 +142,28 @@ protected:
     return answers;
   }
 
+  MakeDrafterFn drafterOf(const Way &way) const {
+    if (!way.hasDrafts)
+      return {};
+    return
+        [this](Engine &) { return std::make_unique<KnownDrafter>(expected); };
+  }
+
   const Artifact artifact;
   std::vector<Request> requests;
+  /// The answers of requests that run alone.
+  std::vector<Answer> expected;
   BatcherCounts sums;
 };
 } // namespace
 
 TEST_F(SchedulerModelTest, GivesTheSameAnswersAtAnyLoad) {
-  const std::vector<Answer> expected = run({.sequences = 1,
-                                            .pages = 0,
-                                            .piece = 0,
-                                            .threads = 1,
-                                            .prefixCache = false,
-                                            .rounds = 1});
+  expected = run({.sequences = 1,
+                  .pages = 0,
+                  .piece = 0,
+                  .threads = 1,
+                  .prefixCache = false,
+                  .rounds = 1});
   // The alone answer is what qwen-run generate draws.
   for (size_t i = 0; i < requests.size(); ++i) {
     ThreadPool pool(1);
@@ -141,9 +173,11 @@ TEST_F(SchedulerModelTest, GivesTheSameAnswersAtAnyLoad) {
     for (int32_t id : expected[i].ids)
       ASSERT_EQ(session.next(), id) << i;
   }
-  std::vector<Way> ways = {{2, 0, 0, 2, true, 2},     {4, 8, 64, 1, true, 2},
-                           {4, 8, 7, 3, false, 1},    {17, 10, 0, 4, true, 2},
-                           {17, 0, 512, 1, false, 1}, {3, 16, 1, 2, true, 1}};
+  std::vector<Way> ways = {
+      {2, 0, 0, 2, true, 2},       {4, 8, 64, 1, true, 2},
+      {4, 8, 7, 3, false, 1},      {17, 10, 0, 4, true, 2},
+      {17, 0, 512, 1, false, 1},   {3, 16, 1, 2, true, 1},
+      {1, 0, 0, 2, true, 1, true}, {4, 8, 64, 3, true, 2, true}};
   if (full())
     for (int32_t sequences : {2, 17})
       for (int64_t pages : {9, 0})
@@ -159,7 +193,7 @@ TEST_F(SchedulerModelTest, GivesTheSameAnswersAtAnyLoad) {
       ASSERT_TRUE(answers[i] == expected[i])
           << "request " << i << " with " << way.sequences << " sequences, "
           << way.pages << " pages, pieces of " << way.piece << ", "
-          << way.threads << " threads";
+          << way.threads << " threads, drafts: " << way.hasDrafts;
     preemptions += sums.preemptions;
     cached += sums.cachedTokens;
   }

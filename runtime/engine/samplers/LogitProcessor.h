@@ -30,7 +30,7 @@ struct LogitProcessor {
 };
 
 namespace logits {
-#define QWEN_CONSTRAINT(Name) extern const LogitProcessor Name;
+#define QWEN_FIRST_LOGITS(Name) extern const LogitProcessor Name;
 #define QWEN_LOGITS(Name, Text) extern const LogitProcessor Name;
 #include "engine/samplers/Samplers.def"
 } // namespace logits
