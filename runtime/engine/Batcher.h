@@ -32,6 +32,9 @@ struct BatcherOptions {
   std::optional<int64_t> snapshotEvery = {};
   /// Makes the drafter. Empty: there are no drafts.
   MakeDrafterFn drafter = {};
+  /// Keeps pages and snapshots of requests that have a root. Null: none does.
+  /// Must outlive the batcher.
+  PageStore *store = nullptr;
 };
 
 /// Sums since the start.

@@ -25,7 +25,7 @@ PrefixCache::Hit JobPages::find(const Track &track) const {
                     prefix);
 }
 
-void JobPages::take(Track &track, const PrefixCache::Hit &hit) {
+void JobPages::take(Track &track, PrefixCache::Hit hit) {
   cache.share(track.sequence(), track.known(), track.place.prefix, hit);
   cache.resume(track.sequence(), hit);
   cached += hit.gain;
@@ -59,7 +59,7 @@ bool JobPages::open(Job &job, const JobList &running) {
   for (Track *track : job.allTracks())
     track->place.sequence = state.open();
   Track &front = *job.tracks().front();
-  const PrefixCache::Hit hit = find(front);
+  PrefixCache::Hit hit = find(front);
   cache.share(front.sequence(), front.known(), front.place.prefix, hit);
   needed += ceilDiv(front.knownSize(), kPageTokens) - hit.pages;
   if (needed > state.freePages()) {
@@ -84,6 +84,7 @@ void JobPages::closeOne(Track &track) {
   place.sequence = -1;
   place.prefix.pages = 0;
   place.prefix.last = 0;
+  place.prefix.name = {};
 }
 
 void JobPages::close(Job &job) {
@@ -99,16 +100,7 @@ void JobPages::branch(const Track &parent, Track &child) {
 
 void JobPages::empty(Track &track) {
   state.truncate(track.sequence(), 0);
-  cutPrefix(track);
-}
-
-void JobPages::cutPrefix(Track &track) const {
-  PrefixCache::Prefix &prefix = track.place.prefix;
-  prefix.pages = std::min(prefix.pages, computed(track) / kPageTokens);
-  prefix.last =
-      prefix.pages
-          ? state.serial(state.page(track.sequence(), prefix.pages - 1))
-          : 0;
+  cache.cut(track.sequence(), track.place.prefix);
 }
 
 void JobPages::restart(Job &job, const Continuation &next,
@@ -132,7 +124,7 @@ void JobPages::restart(Job &job, const Continuation &next,
   if (state.maxSnapshots())
     same = 0;
   state.truncate(track.sequence(), state.reachable(track.sequence(), same));
-  cutPrefix(track);
+  cache.cut(track.sequence(), track.place.prefix);
   if (same == 0)
     take(track, find(track));
 }
@@ -215,7 +207,7 @@ void JobPages::endStep(Track &track) {
       most > track.job().promptSize()) {
     state.truncate(track.sequence(),
                    state.reachable(track.sequence(), most - 1));
-    cutPrefix(track);
+    cache.cut(track.sequence(), track.place.prefix);
   }
   if (usesCache)
     cache.keep(track.sequence(), track.known(), track.place.prefix);

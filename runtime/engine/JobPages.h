@@ -14,9 +14,11 @@ namespace qwen {
 
 class JobPages {
 public:
-  /// `state` must outlive the pages.
-  JobPages(SequenceState &state, bool usesCache, int64_t snapshotEvery)
-      : state(state), usesCache(usesCache), cache(state, snapshotEvery) {}
+  /// `state` and `store` must outlive the pages.
+  JobPages(SequenceState &state, bool usesCache, int64_t snapshotEvery,
+           PageStore *store)
+      : state(state), usesCache(usesCache), cache(state, snapshotEvery, store) {
+  }
 
   /// Sets the prefix of a new job, and returns the number of its tokens that
   /// the prefix cache lacks.
@@ -82,9 +84,7 @@ private:
   PrefixCache::Hit find(const Track &track) const;
   /// Gives the sequence the pages of a hit that it lacks, and restores the
   /// snapshot.
-  void take(Track &track, const PrefixCache::Hit &hit);
-  /// Makes the prefix of a track end where its sequence does.
-  void cutPrefix(Track &track) const;
+  void take(Track &track, PrefixCache::Hit hit);
 
   SequenceState &state;
   const bool usesCache;

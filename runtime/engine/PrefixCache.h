@@ -8,11 +8,15 @@
 // Pages alone do not bring fixed state back. With fixed caches, a sequence
 // shares pages up to a snapshot.
 //
+// A store may have what was taken. It gets all pages of prompts with a root,
+// and the snapshots at their ends.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef QWEN_RUNTIME_ENGINE_PREFIXCACHE_H
 #define QWEN_RUNTIME_ENGINE_PREFIXCACHE_H
 
+#include "engine/PageStore.h"
 #include "engine/Snapshots.h"
 
 namespace qwen {
@@ -28,6 +32,8 @@ public:
     int64_t pages = 0;
     /// Serial number of the last page; 0 if there is none.
     uint64_t last = 0;
+    /// With a store: the name of the last page; zeros if there is none.
+    PageName name = {};
   };
 
   /// What the cache has of some tokens after a prefix.
@@ -38,19 +44,23 @@ public:
     std::optional<SnapshotId> snapshot = {};
     /// Number of positions that the prefix lacks.
     int64_t gain = 0;
+    /// Whether the store has the snapshot.
+    bool isStored = false;
   };
 
-  /// `keep` takes a snapshot every `snapshotEvery` positions. `state` must
-  /// outlive the cache.
-  PrefixCache(SequenceState &state, int64_t snapshotEvery);
+  /// `keep` takes a snapshot every `snapshotEvery` positions. `state` and
+  /// `store`, which may be null, must outlive the cache.
+  PrefixCache(SequenceState &state, int64_t snapshotEvery,
+              PageStore *store = nullptr);
 
   /// What follows `prefix`, without the last token, whose logits are needed.
   Hit find(std::span<const int32_t> tokens, const Prefix &prefix) const;
 
   /// Appends the pages of a hit to a sequence, which must have all pages of
-  /// `prefix` and no other positions.
+  /// `prefix` and no other positions. If the store has lost one, or no page is
+  /// free for it, the hit becomes empty.
   void share(SequenceId sequence, std::span<const int32_t> tokens,
-             Prefix &prefix, const Hit &hit);
+             Prefix &prefix, Hit &hit);
   /// Restores the snapshot of a hit after `share`, which may need a page.
   /// Throws Error(NoPage).
   void resume(SequenceId sequence, const Hit &hit);
@@ -60,6 +70,8 @@ public:
   /// sequence uses it and gives up its own.
   void keep(SequenceId sequence, std::span<const int32_t> tokens,
             Prefix &prefix);
+  /// Makes a prefix end where its sequence does.
+  void cut(SequenceId sequence, Prefix &prefix) const;
   /// Takes a snapshot of a sequence whose full pages are kept. Does nothing
   /// without fixed caches.
   void snapshot(SequenceId sequence, std::span<const int32_t> tokens,
@@ -70,6 +82,8 @@ public:
 
 private:
   static constexpr PageId kNone = -1;
+  /// No page has this serial number.
+  static constexpr uint64_t kNoSerial = UINT64_MAX;
 
   /// What the cache knows of a page.
   struct Entry {
@@ -83,6 +97,7 @@ private:
     /// The list of entries with the same hash.
     size_t bucket = 0;
     PageId next = kNone;
+    PageName name = {};
   };
 
   std::span<const int32_t> tokensOf(PageId page) const;
@@ -94,6 +109,27 @@ private:
                        const Prefix &prefix) const;
   void insert(PageId page, std::span<const int32_t> tokens,
               const Prefix &prefix);
+  /// Makes `page` the last of a prefix.
+  void extend(Prefix &prefix, PageId page) const;
+  /// Whether the store may have what follows `prefix`.
+  bool isStored(const Prefix &prefix) const {
+    return store && prefix.identity.root;
+  }
+  /// The name of the page that follows `prefix` with these tokens; without
+  /// tokens, of the snapshot there.
+  PageName nameOf(std::span<const int32_t> tokens, const Prefix &prefix) const;
+  /// The same if the store has it.
+  std::optional<PageName> findStored(std::span<const int32_t> tokens,
+                                     const Prefix &prefix) const;
+  /// Gives the store the kept page that follows `prefix`.
+  void write(PageId page, const Prefix &prefix);
+  /// Appends the page that follows `prefix` with these tokens, from the store.
+  /// Returns kNone if that is not possible.
+  PageId adopt(SequenceId sequence, std::span<const int32_t> tokens,
+               const Prefix &prefix);
+  /// The snapshot behind a prefix, from the store.
+  std::optional<SnapshotId> adoptSnapshot(SequenceId sequence,
+                                          const Prefix &prefix);
   void remove(PageId page);
 
   SequenceState &state;
@@ -103,6 +139,9 @@ private:
   std::vector<Entry> entries;
   std::vector<int32_t> tokens;
   std::vector<PageId> buckets;
+  PageStore *const store;
+  /// What the store reads and writes.
+  std::vector<uint8_t> pageBytes, snapshotBytes;
 };
 
 } // namespace qwen

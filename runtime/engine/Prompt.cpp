@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <span>
 
 using namespace qwen;
 
@@ -30,31 +29,31 @@ Identity::Identity(const Prompt &prompt) : root(prompt.root) {
     media = std::make_shared<const std::vector<Medium>>(prompt.media);
 }
 
-/// The media that overlap positions `first` ... `end` - 1.
-static std::span<const Medium> overlapping(const Identity &identity,
-                                           int64_t first, int64_t end) {
-  if (!identity.media)
+std::span<const Medium> Identity::overlapping(int64_t first,
+                                              int64_t end) const {
+  if (!media)
     return {};
   const auto from =
-      std::ranges::partition_point(*identity.media, [&](const Medium &each) {
+      std::ranges::partition_point(*media, [&](const Medium &each) {
         return each.position + each.count <= first;
       });
-  const auto to = std::partition_point(
-      from, identity.media->end(),
-      [&](const Medium &each) { return each.position < end; });
+  const auto to =
+      std::partition_point(from, media->end(), [&](const Medium &each) {
+        return each.position < end;
+      });
   return {from, to};
 }
 
 bool Identity::matches(const Identity &other, int64_t first,
                        int64_t end) const {
   return root == other.root &&
-         std::ranges::equal(overlapping(*this, first, end),
-                            overlapping(other, first, end));
+         std::ranges::equal(overlapping(first, end),
+                            other.overlapping(first, end));
 }
 
 size_t Identity::hash(int64_t first, int64_t end) const {
   size_t value = std::hash<RootRef>()(root);
-  for (const Medium &medium : overlapping(*this, first, end)) {
+  for (const Medium &medium : overlapping(first, end)) {
     std::array<uint8_t, sizeof(size_t)> bytes;
     std::copy_n(medium.digest.begin(), bytes.size(), bytes.begin());
     value = std::rotl(value, 1) ^ std::bit_cast<size_t>(bytes);

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -66,8 +67,9 @@ struct Identity {
   Identity() = default;
   explicit Identity(const Prompt &prompt);
 
-  /// Whether the roots and the media that overlap positions `first` ... `end` -
-  /// 1 are the same.
+  /// The media that overlap positions `first` ... `end` - 1.
+  std::span<const Medium> overlapping(int64_t first, int64_t end) const;
+  /// Whether the roots and these media are the same.
   bool matches(const Identity &other, int64_t first, int64_t end) const;
   /// Equal for all that match there.
   size_t hash(int64_t first, int64_t end) const;

@@ -3,7 +3,6 @@
 #include "engine/SequenceState.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -164,9 +163,7 @@ PageId SequenceState::copyPage(PageId page) {
     slotsOf(copy, group) = slotsOf(page, group);
   for (const Cache &cache : memory)
     if (cache.kind == CacheKind::Paged)
-      memcpy(cache.memory.data() + copy * cache.stride,
-             cache.memory.data() + page * cache.stride,
-             static_cast<size_t>(cache.stride));
+      std::ranges::copy(bytesIn(cache, page), bytesIn(cache, copy).begin());
   return copy;
 }
 
@@ -380,7 +377,7 @@ std::optional<SnapshotId> SequenceState::snapshotAt(SequenceId sequence,
 }
 
 std::span<uint8_t> SequenceState::bytesAt(const CacheGroup::FixedLayer &layer,
-                                          int64_t row) {
+                                          int64_t row) const {
   const Cache &cache = memory[layer.cache];
   return {cache.memory.data() + row * cache.stride + layer.offset,
           static_cast<size_t>(layer.bytes)};
@@ -473,4 +470,94 @@ void SequenceState::drop(SnapshotId snapshot) {
 
 int64_t SequenceState::position(SnapshotId snapshot) const {
   return entryOf(snapshot).position;
+}
+
+//===----------------------------------------------------------------------===//
+// Bytes
+//===----------------------------------------------------------------------===//
+
+/// The first `size` of the bytes that are left.
+template <typename ByteType>
+static std::span<ByteType> takeFirst(std::span<ByteType> &left, size_t size) {
+  const std::span<ByteType> first = left.first(size);
+  left = left.subspan(size);
+  return first;
+}
+
+static void put(std::span<uint8_t> &left, std::span<const uint8_t> part) {
+  std::ranges::copy(part, takeFirst(left, part.size()).begin());
+}
+
+static void get(std::span<const uint8_t> &left, std::span<uint8_t> part) {
+  std::ranges::copy(takeFirst(left, part.size()), part.begin());
+}
+
+int64_t SequenceState::pageBytes() const {
+  int64_t bytes = std::ssize(groups);
+  for (const Cache &cache : memory)
+    if (cache.kind == CacheKind::Paged)
+      bytes += cache.stride;
+  return bytes;
+}
+
+void SequenceState::readPage(PageId page, std::span<uint8_t> to) const {
+  put(to, groupsAt(slots, page));
+  for (const Cache &cache : memory)
+    if (cache.kind == CacheKind::Paged)
+      put(to, bytesIn(cache, page));
+}
+
+std::optional<PageId> SequenceState::adoptPage(SequenceId sequence,
+                                               std::span<const uint8_t> from) {
+  const std::span<const uint8_t> own = takeFirst(from, groups.size());
+  const auto isRun = [&](size_t group) { return own[group] == kPageTokens; };
+  const auto fits = [](uint8_t slots) { return slots <= kPageTokens; };
+  if (freeCount == 0 || !std::ranges::all_of(groupsOf[0], isRun) ||
+      !std::ranges::all_of(own, fits))
+    return std::nullopt;
+  const PageId page = takePage();
+  std::ranges::copy(own, groupsAt(slots, page).begin());
+  for (const Cache &cache : memory)
+    if (cache.kind == CacheKind::Paged)
+      get(from, bytesIn(cache, page));
+  append(sequence, page, kPageTokens);
+  return page;
+}
+
+int64_t SequenceState::snapshotBytes() const {
+  auto bytes = static_cast<int64_t>(groups.size() * sizeof(int64_t));
+  for (const CacheGroup &group : groups)
+    for (const CacheGroup::FixedLayer &layer : group.fixed)
+      bytes += layer.bytes;
+  return bytes;
+}
+
+void SequenceState::readSnapshot(SnapshotId snapshot,
+                                 std::span<uint8_t> to) const {
+  entryOf(snapshot);
+  for (const int64_t known : groupsAt(snapshotLengths, snapshot))
+    put(to, {reinterpret_cast<const uint8_t *>(&known), sizeof(known)});
+  for (const CacheGroup &group : groups)
+    for (const CacheGroup::FixedLayer &layer : group.fixed)
+      put(to, bytesAt(layer, rowOf(snapshot, group)));
+}
+
+std::optional<SnapshotId>
+SequenceState::adoptSnapshot(int64_t position, std::span<const uint8_t> from) {
+  const auto free = std::ranges::find(snapshots, false, &Snapshot::taken);
+  if (free == snapshots.end())
+    return std::nullopt;
+  const auto id = static_cast<SnapshotId>(free - snapshots.begin());
+  for (size_t i = 0; i < groups.size(); ++i) {
+    int64_t &known = snapshotLength(id, i);
+    get(from, {reinterpret_cast<uint8_t *>(&known), sizeof(known)});
+    const bool isForward = std::ranges::count(groupsOf[0], i) > 0;
+    if (known < (isForward ? position : 0) || known > position)
+      return std::nullopt;
+  }
+  for (const CacheGroup &group : groups)
+    for (const CacheGroup::FixedLayer &layer : group.fixed)
+      get(from, bytesAt(layer, rowOf(id, group)));
+  *free = {true, kNone, position};
+  return id;
 }

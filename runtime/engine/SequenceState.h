@@ -166,6 +166,22 @@ public:
   /// The length that the sequence had at the snapshot.
   int64_t position(SnapshotId snapshot) const;
 
+  /// Size of what `readPage` copies: the bytes of a page, and how many of its
+  /// positions each program has run.
+  int64_t pageBytes() const;
+  void readPage(PageId page, std::span<uint8_t> to) const;
+  /// Appends a page with bytes of `readPage` to a sequence, as `share` does.
+  /// Returns nothing, and changes nothing, if no page is free or if `forward`
+  /// has not run all of it.
+  std::optional<PageId> adoptPage(SequenceId sequence,
+                                  std::span<const uint8_t> from);
+  /// The same of a snapshot, whose sequence had `position` positions. Returns
+  /// nothing, too, if the maximum number of snapshots exists.
+  int64_t snapshotBytes() const;
+  void readSnapshot(SnapshotId snapshot, std::span<uint8_t> to) const;
+  std::optional<SnapshotId> adoptSnapshot(int64_t position,
+                                          std::span<const uint8_t> from);
+
   /// Why no page is free.
   std::string describeFull() const;
 
@@ -241,7 +257,19 @@ private:
   int64_t rowOf(SnapshotId snapshot, const CacheGroup &group) const {
     return maxSequences() * group.states + snapshot;
   }
-  std::span<uint8_t> bytesAt(const CacheGroup::FixedLayer &layer, int64_t row);
+  std::span<uint8_t> bytesAt(const CacheGroup::FixedLayer &layer,
+                             int64_t row) const;
+  /// The bytes of a page in a paged cache.
+  static std::span<uint8_t> bytesIn(const Cache &cache, PageId page) {
+    return {cache.memory.data() + page * cache.stride,
+            static_cast<size_t>(cache.stride)};
+  }
+  /// The part of a vector by page or snapshot and group that is of `index`.
+  template <typename VectorType>
+  auto groupsAt(VectorType &all, int32_t index) const {
+    return std::span(all).subspan(static_cast<size_t>(index) * groups.size(),
+                                  groups.size());
+  }
   void copyRow(const CacheGroup &group, int64_t from, int64_t to);
   /// The snapshot that has the state after `length` positions, or nothing if
   /// the sequence has it. Throws Error(NoSnapshot).

@@ -35,28 +35,54 @@ std::optional<SnapshotId> Snapshots::find(const Key &key) const {
   return found;
 }
 
-void Snapshots::take(SequenceId sequence, const Key &key) {
-  const auto count = std::ssize(key.rest);
-  if (const auto equal = find(key);
-      equal && entries[static_cast<size_t>(*equal)].count == count) {
-    entries[static_cast<size_t>(*equal)].used = ++time;
-    return;
-  }
-  if (entries.empty())
+void Snapshots::makeRoom() {
+  if (state.freeSnapshots())
     return;
   // A snapshot without its pages is of no more use.
   const auto first = std::ranges::min_element(
       entries, {}, [&](const Entry &e) { return hasPage(e) ? e.used : 0; });
-  if (state.freeSnapshots() == 0)
-    state.drop(static_cast<SnapshotId>(first - entries.begin()));
-  Entry &entry = entries[static_cast<size_t>(state.snapshot(sequence))];
+  first->used = 0;
+  state.drop(static_cast<SnapshotId>(first - entries.begin()));
+}
+
+void Snapshots::insert(SnapshotId snapshot, SequenceId sequence,
+                       const Key &key) {
+  Entry &entry = entries[static_cast<size_t>(snapshot)];
   entry.used = ++time;
   entry.identity = key.identity;
   entry.parent = key.parent;
-  entry.page = state.page(sequence, (state.length(sequence) - 1) / kPageTokens);
+  entry.page =
+      state.page(sequence, (state.position(snapshot) - 1) / kPageTokens);
   entry.serial = state.keep(entry.page);
-  entry.count = count;
+  entry.count = std::ssize(key.rest);
   std::ranges::copy(key.rest, entry.tokens.begin());
+}
+
+std::optional<SnapshotId> Snapshots::take(SequenceId sequence, const Key &key) {
+  if (const auto equal = find(key);
+      equal &&
+      entries[static_cast<size_t>(*equal)].count == std::ssize(key.rest)) {
+    entries[static_cast<size_t>(*equal)].used = ++time;
+    return equal;
+  }
+  if (entries.empty())
+    return std::nullopt;
+  makeRoom();
+  const SnapshotId taken = state.snapshot(sequence);
+  insert(taken, sequence, key);
+  return taken;
+}
+
+std::optional<SnapshotId> Snapshots::adopt(SequenceId sequence, const Key &key,
+                                           std::span<const uint8_t> bytes) {
+  if (entries.empty())
+    return std::nullopt;
+  makeRoom();
+  const std::optional<SnapshotId> adopted =
+      state.adoptSnapshot(key.first, bytes);
+  if (adopted)
+    insert(*adopted, sequence, key);
+  return adopted;
 }
 
 void Snapshots::restore(SequenceId sequence, SnapshotId snapshot) {

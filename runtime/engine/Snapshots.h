@@ -38,7 +38,14 @@ public:
 
   /// Takes a snapshot of a sequence, unless there is one with the same tokens.
   /// `key.rest` has the tokens of the last page if that is partial, else none.
-  void take(SequenceId sequence, const Key &key);
+  /// Returns the snapshot; nothing if the maximum number is 0.
+  std::optional<SnapshotId> take(SequenceId sequence, const Key &key);
+
+  /// Makes a snapshot of bytes (SequenceState::readSnapshot) behind the full
+  /// pages of a sequence, those before `key.first`. Returns nothing if they are
+  /// none.
+  std::optional<SnapshotId> adopt(SequenceId sequence, const Key &key,
+                                  std::span<const uint8_t> bytes);
 
   /// The longest snapshot with all tokens up to `key.parent` and the first of
   /// `key.rest`, but not with the page after it.
@@ -66,6 +73,10 @@ private:
     }
   };
 
+  /// Makes place for a snapshot if there is none.
+  void makeRoom();
+  /// Notes what a new snapshot of a sequence is found by.
+  void insert(SnapshotId snapshot, SequenceId sequence, const Key &key);
   /// Whether the last page still has the positions of the snapshot.
   bool hasPage(const Entry &entry) const {
     return state.serial(entry.page) == entry.serial;

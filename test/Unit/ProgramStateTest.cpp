@@ -91,7 +91,7 @@ TEST_F(ProgramStateTest, APrefixHasWhatItsPagesHave) {
   const auto share = [&] {
     const SequenceId sequence = state->open();
     PrefixCache::Prefix prefix;
-    const PrefixCache::Hit hit = cache.find(tokens, prefix);
+    PrefixCache::Hit hit = cache.find(tokens, prefix);
     cache.share(sequence, tokens, prefix, hit);
     return sequence;
   };

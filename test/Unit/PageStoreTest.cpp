@@ -1,0 +1,190 @@
+//===- PageStoreTest.cpp - Pages and snapshots of another engine ----------===//
+
+#include "engine/PageStore.h"
+#include "HashModel.h"
+#include "engine/Batcher.h"
+#include "engine/RootTable.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+using namespace qwen;
+using namespace qwen::test;
+
+namespace {
+/// Numbers contents, so that different ones have different names.
+class MemoryStore final : public PageStore {
+public:
+  PageName nameOf(const PageContent &content) const override {
+    Key key{content.root,
+            content.before,
+            {content.ids.begin(), content.ids.end()},
+            {}};
+    for (const Medium &medium : content.media)
+      key.media.emplace_back(medium.position, medium.count, medium.rows,
+                             medium.digest);
+    const auto number = static_cast<uint32_t>(
+        names.try_emplace(std::move(key), names.size() + 1).first->second);
+    PageName name = {};
+    for (size_t i = 0; i < sizeof(number); ++i)
+      name[i] = static_cast<uint8_t>(number >> 8 * i);
+    return name;
+  }
+  bool has(const PageName &name) const override {
+    return entries.contains(name);
+  }
+  bool read(const PageName &name, std::span<uint8_t> bytes) override {
+    if (++reads == lostRead) {
+      entries.erase(name);
+      return false;
+    }
+    std::ranges::copy(entries.at(name), bytes.begin());
+    return true;
+  }
+  void write(const PageName &name, std::span<const uint8_t> bytes) override {
+    EXPECT_FALSE(has(name));
+    entries[name].assign(bytes.begin(), bytes.end());
+  }
+
+  std::map<PageName, std::vector<uint8_t>> entries;
+  int64_t reads = 0;
+  /// The number of the read that finds nothing; 0: none.
+  int64_t lostRead = 0;
+
+private:
+  struct Key {
+    Root root;
+    PageName before;
+    std::vector<int32_t> ids;
+    std::vector<std::tuple<int64_t, int64_t, int64_t, std::array<uint8_t, 32>>>
+        media;
+    auto operator<=>(const Key &) const = default;
+  };
+  mutable std::map<Key, size_t> names;
+};
+
+/// With fixed state, and without.
+class PageStoreTest : public testing::TestWithParam<bool> {
+protected:
+  bool isFixed() const { return GetParam(); }
+
+  /// The tokens that another engine has from the store, of a prompt that must
+  /// get its own answer.
+  int64_t cachedAnew(const Prompt &prompt, int64_t pages = 0,
+                     int64_t snapshots = 4) {
+    Engine engine(
+        manifest, nullptr,
+        std::vector{isFixed() ? fixedHashForward : hashForward}, pool,
+        {.sequences = 2, .kvPages = pages, .snapshotBytes = snapshots * 128});
+    Batcher batcher(engine,
+                    {.paced = false, .snapshotEvery = 64, .store = &store});
+    Request request{.prompt = prompt, .maxTokens = 9};
+    const std::vector<int32_t> answer = hashAnswer(request);
+    std::vector<int32_t> drawn;
+    std::optional<int64_t> cached;
+    request.onToken = [&](const TokenEvent &event) {
+      drawn.push_back(event.id);
+      return true;
+    };
+    request.onEnd = [&](const Ending &ending) {
+      EXPECT_EQ(ending.reason, EndReason::Length) << ending.error;
+      cached = ending.cachedTokens;
+    };
+    batcher.add(std::make_unique<Job>(std::move(request), 1, manifest.model));
+    while (!batcher.isIdle())
+      batcher.step();
+    EXPECT_EQ(drawn, answer);
+    EXPECT_EQ(engine.state().freePages(), engine.state().pages());
+    return cached.value_or(-1);
+  }
+
+  /// 250 tokens of a root that engines do not share, though they have the same.
+  static Prompt prompt(const std::string &salt = "s") {
+    RootTable roots;
+    Prompt made{.ids = {}, .media = {}, .root = roots.intern({.salt = salt})};
+    for (int32_t i = 0; i < 250; ++i)
+      made.ids.push_back(i * i % 37);
+    return made;
+  }
+
+  Manifest manifest = hashManifest(400, 64, isFixed());
+  ThreadPool pool{1};
+  MemoryStore store;
+};
+} // namespace
+
+TEST_P(PageStoreTest, AnotherEngineGoesOnWithTheSameBits) {
+  EXPECT_EQ(cachedAnew(prompt()), 0);
+  // Pages and, with fixed state, a snapshot behind each.
+  EXPECT_EQ(store.entries.size(), isFixed() ? 8u : 4u);
+  EXPECT_EQ(store.reads, 0);
+  EXPECT_EQ(cachedAnew(prompt()), 192);
+  // It needs one snapshot only.
+  EXPECT_EQ(store.reads, isFixed() ? 4 : 3);
+  // The page that the answer filled is there, too.
+  Prompt more = prompt();
+  const std::vector<int32_t> answer =
+      hashAnswer({.prompt = more, .maxTokens = 9});
+  more.ids.insert(more.ids.end(), answer.begin(), answer.end());
+  EXPECT_EQ(cachedAnew(more), 256);
+  // A prompt that differs behind the first page.
+  Prompt other = prompt();
+  other.ids[70] = 38 - other.ids[70] % 2 - 2;
+  EXPECT_EQ(cachedAnew(other), 64);
+}
+
+TEST_P(PageStoreTest, OnlyTheSameIdentityFindsIt) {
+  EXPECT_EQ(cachedAnew(prompt()), 0);
+  EXPECT_EQ(cachedAnew(prompt("t")), 0);
+  Prompt without = prompt();
+  without.root = nullptr;
+  const size_t written = store.entries.size();
+  EXPECT_EQ(cachedAnew(without), 0);
+  EXPECT_EQ(store.entries.size(), written);
+  Prompt image = prompt();
+  image.media = {{.position = 60, .count = 8, .rows = 2, .digest = {1}}};
+  EXPECT_EQ(cachedAnew(image), 0);
+  EXPECT_EQ(cachedAnew(image), 192);
+  image.media[0].digest = {2};
+  EXPECT_EQ(cachedAnew(image), 0);
+  image.media[0].position = 64;
+  EXPECT_EQ(cachedAnew(image), 64);
+}
+
+// Whatever lacks, the prompt runs in place of it.
+TEST_P(PageStoreTest, AnswersWithoutWhatIsLostOrDamaged) {
+  EXPECT_EQ(cachedAnew(prompt()), 0);
+  const auto entries = store.entries;
+  for (int64_t lost = 1; lost <= (isFixed() ? 4 : 3); ++lost) {
+    store.entries = entries;
+    store.reads = 0;
+    store.lostRead = lost;
+    // One page runs again, whichever it is.
+    EXPECT_EQ(cachedAnew(prompt()), 128) << "read " << lost;
+  }
+  store.lostRead = 0;
+  // Numbers of positions that the programs cannot have run: a byte of a page
+  // and eight of a snapshot, which is smaller.
+  for (uint8_t bad : {1, 65, 255})
+    for (size_t i = 0; i < 8; ++i) {
+      store.entries = entries;
+      for (auto &[name, bytes] : store.entries)
+        if (i == 0 || bytes.size() < 1000)
+          bytes[i] = bad;
+      EXPECT_EQ(cachedAnew(prompt()), i == 0 || isFixed() ? 0 : 192);
+    }
+}
+
+TEST_P(PageStoreTest, NeedsRoomForPagesAndASnapshot) {
+  EXPECT_EQ(cachedAnew(prompt(), 5), 0);
+  for (int64_t pages : {5, 6, 20})
+    EXPECT_EQ(cachedAnew(prompt(), pages), 192) << pages;
+  // One snapshot suffices, but one it needs.
+  EXPECT_EQ(cachedAnew(prompt(), 0, 1), 192);
+  store.reads = 0;
+  EXPECT_EQ(cachedAnew(prompt(), 0, 0), isFixed() ? 0 : 192);
+  EXPECT_EQ(store.reads, isFixed() ? 0 : 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(FixedState, PageStoreTest, testing::Bool());
