@@ -14,6 +14,9 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <mutex>
+#include <unistd.h>
+#include <utility>
 
 using namespace qwen;
 using namespace qwen::capi;
@@ -164,6 +167,47 @@ SamplerOptions qwen::capi::samplerOptionsOf(const std::string &what,
   return options;
 }
 
+namespace {
+/// The threads and the memory that the models of a process share.
+struct ProcessShares {
+  /// A child of fork has none of its parent's.
+  pid_t process;
+  std::weak_ptr<ThreadPool> pool = {};
+  std::weak_ptr<MemoryBudget> budget = {};
+};
+} // namespace
+
+/// The live shares of this process, with the threads and the memory that
+/// `options` ask for.
+static std::pair<std::shared_ptr<ThreadPool>, std::shared_ptr<MemoryBudget>>
+sharesOf(const EngineOptions &options) {
+  static std::mutex mutex;
+  static ProcessShares shares;
+  const std::lock_guard lock(mutex);
+  if (shares.process != getpid())
+    shares = {.process = getpid()};
+  int32_t threads = usableThreads(options.threads);
+  if (!threads)
+    threads = defaultThreads();
+  std::shared_ptr<ThreadPool> pool = shares.pool.lock();
+  if (!pool || pool->size() != threads)
+    shares.pool = pool = std::make_shared<ThreadPool>(threads);
+  std::shared_ptr<MemoryBudget> budget = shares.budget.lock();
+  if (!budget)
+    shares.budget = budget = std::make_shared<MemoryBudget>();
+  if (options.maxMemory)
+    budget->limitTo(static_cast<uint64_t>(options.maxMemory), "max_memory");
+  return {std::move(pool), std::move(budget)};
+}
+
+qwen_model::qwen_model(const char *path, const EngineOptions &given)
+    : Model(path) {
+  EngineOptions options = given;
+  options.check = usableCheck(options.check, artifact().fileSize());
+  auto [pool, budget] = sharesOf(options);
+  running = makeEngine(*this, std::move(pool), budget, options);
+}
+
 const char *qwen_last_error(void) { return lastError.c_str(); }
 
 const char *qwen_version(void) { return projectVersion(); }
@@ -174,9 +218,7 @@ qwen_model *qwen_load(const char *path, const qwen_options *options) {
     qwen_options from = {};
     if (options)
       from = readStruct("qwen_load: options", *options);
-    const EngineOptions to = engineOptionsOf(from);
-    const int32_t threads = usableThreads(to.threads);
-    return new qwen_model(path, threads ? threads : defaultThreads(), to);
+    return new qwen_model(path, engineOptionsOf(from));
   });
 }
 

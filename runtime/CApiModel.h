@@ -6,7 +6,7 @@
 #include "qwenrt.h"
 
 #include "engine/Sampler.h"
-#include "model/Model.h"
+#include "model/MakeEngine.h"
 
 #include "qwen/Support/Error.h"
 
@@ -14,16 +14,19 @@
 #include <type_traits>
 
 struct qwen_model : qwen::Model {
-  qwen_model(const char *path, int32_t threads, qwen::EngineOptions options)
-      : Model(path) {
-    options.check = usableCheck(options.check, artifact().fileSize());
-    start(std::make_shared<qwen::ThreadPool>(threads), options);
-  }
+  /// `options` as qwen_options has them. Throws Error.
+  qwen_model(const char *path, const qwen::EngineOptions &options);
+
+  qwen::Engine &engine() { return *running; }
+  const qwen::Engine &engine() const { return *running; }
 
   std::vector<qwen::Token> batch;
   qwen::Engine::ProgressFn progress;
-  /// Of the last qwen_forward.
+  /// The sequences that stopped in the last qwen_forward.
   std::span<const qwen::Failure> failures;
+
+private:
+  std::unique_ptr<qwen::Engine> running;
 };
 
 namespace qwen::capi {

@@ -100,15 +100,27 @@ bool qwen::exceedsFreeMemory(uint64_t bytes) {
   return free && bytes > *free;
 }
 
-std::optional<uint64_t> qwen::freeMemory(const std::string &root) {
-  std::optional<uint64_t> least = controlGroupMemory(root);
+/// Bytes of a line of /proc/meminfo, such as "MemTotal:".
+static std::optional<uint64_t> memoryLine(const std::string &root,
+                                          std::string_view name) {
   std::ifstream stream(root + "/proc/meminfo");
   std::string key;
   uint64_t kilobytes;
   while (stream >> key >> kilobytes) {
-    if (key == "MemAvailable:")
-      least = std::min(least.value_or(UINT64_MAX), kilobytes * 1024);
+    if (key == name)
+      return kilobytes * 1024;
     std::getline(stream, key);
   }
+  return std::nullopt;
+}
+
+std::optional<uint64_t> qwen::machineMemory(const std::string &root) {
+  return memoryLine(root, "MemTotal:");
+}
+
+std::optional<uint64_t> qwen::freeMemory(const std::string &root) {
+  std::optional<uint64_t> least = controlGroupMemory(root);
+  if (const auto available = memoryLine(root, "MemAvailable:"))
+    least = std::min(least.value_or(UINT64_MAX), *available);
   return least;
 }

@@ -2,7 +2,6 @@
 
 #include "engine/Engine.h"
 
-#include "qwen/Support/ControlGroups.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"
 
@@ -49,53 +48,87 @@ static int64_t arenaBytes(const Manifest &manifest) {
 /// because the system can take its memory pages back.
 static constexpr uint64_t kProcessBytes = uint64_t{16} << 20;
 
-/// Makes the caches that the options ask for, or fewer pages and snapshots if a
-/// control group limits memory: a full cache is an Error, but a full control
-/// group kills the process. Throws Error if there is no memory for one page.
-static SequenceState makeState(const Manifest &manifest,
-                               const EngineOptions &options) {
-  // Looking for a snapshot reads the entries of all.
-  constexpr int64_t kMostSnapshots = 1024;
-  const int64_t stateBytes = bytesOf(manifest.caches, CacheKind::Fixed),
-                sequenceBytes = sequenceBytesOf(manifest.caches);
-  int64_t snapshots =
-      stateBytes ? std::min(kMostSnapshots, options.snapshotBytes / stateBytes)
-                 : 0;
-  int64_t pages = options.kvPages;
-  if (!pages)
-    pages = std::max(1, options.sequences) *
-            ceilDiv(manifest.model.context, kPageTokens);
-  std::string whyNotMore;
-  if (const auto limit = controlGroupMemory()) {
-    const std::string allows = "its control group allows " +
-                               std::to_string(*limit) + " bytes of memory";
-    const auto page = static_cast<uint64_t>(manifest.kv.pageBytes);
-    const uint64_t fixed =
-        static_cast<uint64_t>(arenaBytes(manifest)) + resultBytes(manifest) +
-        kProcessBytes +
-        static_cast<uint64_t>(sequenceBytes) * std::max(1, options.sequences);
-    if (*limit < fixed + page)
-      throw Error(manifest.model.name + " needs " +
-                      std::to_string(fixed + page) + " bytes to run when " +
-                      allows,
-                  ErrorKind::NoMemory);
-    auto spare = static_cast<int64_t>(*limit - fixed);
-    // Without pages, snapshots are of no use.
-    if (stateBytes)
-      snapshots = std::min(snapshots, spare / 4 / stateBytes);
-    spare -= snapshots * stateBytes;
-    const auto affordable = page ? spare / static_cast<int64_t>(page) : pages;
-    if (affordable < pages) {
-      pages = affordable;
-      whyNotMore = " (" + allows + ")";
-    }
+/// The pages and snapshots that the options ask for.
+struct WantedState {
+  int64_t pages, snapshots, snapshotBytes;
+
+  WantedState(const Manifest &manifest, const EngineOptions &options) {
+    // Looking for a snapshot reads the entries of all.
+    constexpr int64_t kMostSnapshots = 1024;
+    snapshotBytes = bytesOf(manifest.caches, CacheKind::Fixed);
+    snapshots = snapshotBytes ? std::min(kMostSnapshots,
+                                         options.snapshotBytes / snapshotBytes)
+                              : 0;
+    pages = options.kvPages;
+    if (!pages)
+      pages = std::max(1, options.sequences) *
+              ceilDiv(manifest.model.context, kPageTokens);
   }
+};
+
+/// Takes the memory of an engine from a budget. Weights that are not locked
+/// come after the pages of one sequence, since the system can take their memory
+/// back, and before those of others.
+static MemoryLease takeMemory(const Manifest &manifest, uint64_t weightBytes,
+                              const EngineOptions &options,
+                              MemoryBudget &budget) {
+  using enum MemoryUse;
+  const WantedState wanted(manifest, options);
+  const auto page = static_cast<uint64_t>(manifest.kv.pageBytes),
+             snapshot = static_cast<uint64_t>(wanted.snapshotBytes),
+             calls = static_cast<uint64_t>(arenaBytes(manifest)) +
+                     resultBytes(manifest),
+             states = static_cast<uint64_t>(sequenceBytesOf(manifest.caches) *
+                                            std::max(1, options.sequences));
+  const int64_t pages = std::max<int64_t>(1, wanted.pages),
+                first = std::min(pages,
+                                 ceilDiv(manifest.model.context, kPageTokens));
+  const MemoryNeed needs[] = {
+      {.use = Process, .bytes = kProcessBytes, .least = kProcessBytes},
+      {.use = Calls, .bytes = calls, .least = calls},
+      {.use = Sequences, .bytes = states, .least = states},
+      {.use = Snapshots,
+       .bytes = static_cast<uint64_t>(wanted.snapshots) * snapshot,
+       .least = 0,
+       .unit = std::max<uint64_t>(1, snapshot),
+       .divisor = 4,
+       .displacesWeights = true},
+      {.use = Pages,
+       .bytes = static_cast<uint64_t>(first) * page,
+       .least = page,
+       .unit = std::max<uint64_t>(1, page),
+       .displacesWeights = true},
+      {.use = Weights,
+       .bytes = weightBytes,
+       .least = options.lock ? weightBytes : 0},
+      {.use = Pages,
+       .bytes = static_cast<uint64_t>(pages - first) * page,
+       .least = 0,
+       .unit = std::max<uint64_t>(1, page)}};
+  return budget.take(manifest.model.name, needs);
+}
+
+/// Makes the caches that the options ask for, or fewer pages and snapshots if
+/// the lease has not more.
+static SequenceState makeState(const Manifest &manifest,
+                               const EngineOptions &options,
+                               const MemoryLease &lease,
+                               const std::string &allows) {
+  const WantedState wanted(manifest, options);
+  const auto of = [&](MemoryUse use, int64_t bytes, int64_t most) {
+    return bytes
+               ? std::min(most, static_cast<int64_t>(lease.bytes(use)) / bytes)
+               : most;
+  };
+  const int64_t pages =
+      of(MemoryUse::Pages, manifest.kv.pageBytes, wanted.pages);
   return {manifest.caches,
           {.pages = pages,
            .sequences = options.sequences,
            .context = manifest.model.context,
-           .snapshots = static_cast<int32_t>(snapshots),
-           .whyNotMore = whyNotMore},
+           .snapshots = static_cast<int32_t>(of(
+               MemoryUse::Snapshots, wanted.snapshotBytes, wanted.snapshots)),
+           .whyNotMore = pages < wanted.pages ? " (" + allows + ")" : ""},
           manifest.programs};
 }
 
@@ -123,9 +156,21 @@ std::vector<ForwardFn *> qwen::findPrograms(const Artifact &artifact,
   return entries;
 }
 
+/// A pointer to what the caller owns.
+static std::shared_ptr<ThreadPool> lent(ThreadPool &pool) {
+  return {std::shared_ptr<void>(), &pool};
+}
+
 Engine::Engine(const Artifact &artifact, ThreadPool &pool,
                const EngineOptions &options)
-    : Engine(artifact.manifest(), artifact.weights(), {}, pool, options) {
+    : Engine(artifact, lent(pool), std::make_shared<MemoryBudget>(), options) {}
+
+Engine::Engine(const Artifact &artifact, std::shared_ptr<ThreadPool> pool,
+               const std::shared_ptr<MemoryBudget> &budget,
+               const EngineOptions &options)
+    : Engine(artifact.manifest(), artifact.weights(),
+             artifact.header().weights.size, {}, std::move(pool), *budget,
+             options) {
   // Before the code is checked: an error about the target says more than one
   // about a checksum.
   artifact.selectTarget(hostArch(), hostFeatures());
@@ -144,8 +189,17 @@ Engine::Engine(const Artifact &artifact, ThreadPool &pool,
 Engine::Engine(const Manifest &manifest, const uint8_t *weights,
                std::vector<ForwardFn *> entries, ThreadPool &pool,
                const EngineOptions &options)
-    : model(manifest), entries(std::move(entries)), pool(pool),
-      sequenceState(makeState(manifest, options)),
+    : Engine(manifest, weights, 0, std::move(entries), lent(pool),
+             *std::make_shared<MemoryBudget>(), options) {}
+
+Engine::Engine(const Manifest &manifest, const uint8_t *weights,
+               uint64_t weightBytes, std::vector<ForwardFn *> entries,
+               std::shared_ptr<ThreadPool> threadPool, MemoryBudget &budget,
+               const EngineOptions &options)
+    : model(manifest), entries(std::move(entries)), pool(std::move(threadPool)),
+      allowed(budget.describe()),
+      lease(takeMemory(manifest, weightBytes, options, budget)),
+      sequenceState(makeState(manifest, options, lease, allowed)),
       callTokens(tokensPerCall(manifest, options)),
       everySnapshot(options.snapshotEvery),
       arena(Mapping::memory(static_cast<size_t>(arenaBytes(manifest)),
@@ -187,7 +241,7 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   context.hidden = context.result + logitValues(manifest);
   context.pageTableStride = sequenceState.pageTableStride();
   context.taken = taken.data();
-  pool.bind(context);
+  pool->bind(context);
 }
 
 uint64_t Engine::finishCheck(const std::function<bool()> &enough) {
@@ -195,7 +249,7 @@ uint64_t Engine::finishCheck(const std::function<bool()> &enough) {
 }
 
 void Engine::trace(Tracer *to) {
-  pool.bind(context);
+  pool->bind(context);
   context.trace = nullptr;
   tracer = to;
   if (tracer)
@@ -280,7 +334,7 @@ void Engine::runEntry(size_t program) {
   context.hiddenRows = std::ssize(hiddenTokens);
   std::ranges::copy(hiddenTokens, wantedTokens.begin() + context.rows);
   std::ranges::fill(taken, 0);
-  pool.run(entries[program], context);
+  pool->run(entries[program], context);
   if (tracer)
     tracer->addCall(taken);
 }

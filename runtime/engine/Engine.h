@@ -2,7 +2,7 @@
 //
 // The engine has the weights, the programs and the state of sequences of a
 // model. It splits a batch into calls of `forward` and checks that all numbers
-// were finite. The threads are the caller's, so that several models share them.
+// were finite. Several engines share threads and a budget of memory.
 //
 //===----------------------------------------------------------------------===//
 
@@ -12,6 +12,7 @@
 #include "artifact/Artifact.h"
 #include "artifact/WeightChecker.h"
 #include "engine/EngineOptions.h"
+#include "engine/MemoryBudget.h"
 #include "engine/ThreadPool.h"
 #include "engine/Token.h"
 #include "engine/Tracer.h"
@@ -43,8 +44,7 @@ struct InputRows {
 };
 
 /// A model that is ready to run. Only one thread may use it at a time; engines
-/// with the same threads run their calls one after another. `run` allocates no
-/// memory.
+/// with the same threads run their calls in turns. `run` allocates no memory.
 class Engine {
 public:
   /// The row of batch[index].
@@ -68,6 +68,11 @@ public:
   Engine(const Artifact &artifact, ThreadPool &pool,
          const EngineOptions &options = {});
 
+  /// The same, with threads and memory that several engines share.
+  Engine(const Artifact &artifact, std::shared_ptr<ThreadPool> pool,
+         const std::shared_ptr<MemoryBudget> &budget,
+         const EngineOptions &options);
+
   /// Runs code that is in this process over `weights`: an entry for each of the
   /// manifest's programs. `manifest` and `pool` must outlive the engine.
   Engine(const Manifest &manifest, const uint8_t *weights,
@@ -75,7 +80,9 @@ public:
          const EngineOptions &options = {});
 
   const Manifest &manifest() const { return model; }
-  int32_t threads() const { return pool.size(); }
+  int32_t threads() const { return pool->size(); }
+  /// The memory that it may take.
+  const MemoryLease &memory() const { return lease; }
   /// Maximum number of tokens in a call.
   int64_t maxCallTokens() const { return callTokens; }
   /// Maximum number of rows of each kind in a call.
@@ -114,7 +121,7 @@ public:
   /// Calls visit(0) ... visit(items - 1) on the threads, as ThreadPool::forEach
   /// does.
   void forEach(size_t items, const std::function<void(size_t)> &visit) {
-    pool.forEach(items, visit);
+    pool->forEach(items, visit);
   }
 
   /// Runs a batch; if sequences stop, throws the first failure as Error, after
@@ -155,6 +162,10 @@ public:
   void trace(Tracer *to);
 
 private:
+  Engine(const Manifest &manifest, const uint8_t *weights, uint64_t weightBytes,
+         std::vector<ForwardFn *> entries, std::shared_ptr<ThreadPool> pool,
+         MemoryBudget &budget, const EngineOptions &options);
+
   /// Throws Error if a token does not follow in its sequence, or if the model
   /// does not give its row.
   void check(std::span<const Token> batch);
@@ -190,7 +201,10 @@ private:
   std::unique_ptr<const ElfMapping> code;
   const Manifest &model;
   std::vector<ForwardFn *> entries;
-  ThreadPool &pool;
+  const std::shared_ptr<ThreadPool> pool;
+  /// What the budget allowed before the lease, for errors.
+  const std::string allowed;
+  const MemoryLease lease;
   SequenceState sequenceState;
   int64_t callTokens;
   const int64_t everySnapshot;

@@ -34,7 +34,8 @@ enum class EnginePart {
   Calls,
 };
 
-/// EngineOptions.def describes the fields.
+/// EngineOptions.def describes the fields. The pool of `threads` and the budget
+/// of `maxMemory` are made beside the engines that share them.
 struct EngineOptions {
 #define QWEN_ENGINE_OPTION(Part, Type, Field, Name, Short, Default, ...)       \
   Type Field = Default;

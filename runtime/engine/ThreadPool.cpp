@@ -13,6 +13,7 @@
 #include <climits>
 #include <cmath>
 #include <linux/futex.h>
+#include <mutex>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <system_error>
@@ -120,7 +121,7 @@ void ThreadPool::runOnAll(const Task &newTask) {
 }
 
 void ThreadPool::run(ForwardFn *forward, const Context &context) {
-  const std::lock_guard lock(running);
+  const std::lock_guard lock(turns);
   const auto runForward = [&](int32_t thread) {
     forward(&context, thread, count);
   };
@@ -133,7 +134,7 @@ void ThreadPool::run(ForwardFn *forward, const Context &context) {
 
 void ThreadPool::forEach(size_t items,
                          const std::function<void(size_t)> &visit) {
-  const std::lock_guard lock(running);
+  const std::lock_guard lock(turns);
   std::atomic<size_t> next = 0;
   const auto visitNext = [&](int32_t) {
     for (size_t item; (item = next.fetch_add(1)) < items;)

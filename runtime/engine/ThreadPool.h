@@ -9,6 +9,7 @@
 #ifndef QWEN_RUNTIME_ENGINE_THREADPOOL_H
 #define QWEN_RUNTIME_ENGINE_THREADPOOL_H
 
+#include "engine/Turns.h"
 #include "engine/WorkShares.h"
 
 #include "qwen/ABI/KernelABI.h"
@@ -17,7 +18,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <unistd.h>
@@ -52,6 +52,8 @@ public:
   static constexpr int32_t kMaxThreads = 1024;
 
   int32_t size() const { return count; }
+  /// Number of calls that run or wait for their turn.
+  uint64_t callers() const { return turns.callers(); }
 
   /// Static shares for Context::shares, [size() + 1]. They start equal and
   /// follow the measured speed of the threads.
@@ -59,9 +61,9 @@ public:
 
   /// Runs forward(context, t, size()) on every thread t and returns when all
   /// have ended. `context` must have this pool's barrier, barrierState and
-  /// shares (see bind). Several threads may call it; one run begins when the
-  /// one before has ended. Throws Error in a child of fork, which does not have
-  /// the threads.
+  /// shares (see bind). Several threads may call it; their runs take turns, in
+  /// the order of the calls. Throws Error in a child of fork, which does not
+  /// have the threads.
   void run(ForwardFn *forward, const Context &context);
 
   /// Calls visit(0) ... visit(items - 1), each once, on any thread and in any
@@ -114,8 +116,7 @@ private:
   std::unique_ptr<std::vector<std::thread>> threads =
       std::make_unique<std::vector<std::thread>>();
 
-  /// Held during a run.
-  std::mutex running;
+  Turns turns;
   const Task *task = nullptr;
   bool stopping = false;
 

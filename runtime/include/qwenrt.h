@@ -9,14 +9,16 @@
 |* NULL; qwen_last_error() then gives the reason in one line. A NULL argument is
 |* an error unless the comment allows it.
 |*
-|* Only one thread may use a model at a time (the model has its own threads for
-|* the work), except that the functions which take a const qwen_model may run on
+|* Only one thread may use a model at a time (the library has threads for the
+|* work, which models with the same number of threads share: their calls take
+|* turns), except that the functions which take a const qwen_model may run on
 |* other threads at any time, but not qwen_failures, qwen_describe_failure,
 |* qwen_pages and qwen_free_pages. Only one thread may use a sampler or a parser
 |* at a time. Several threads may use different models, samplers and parsers at
 |* once.
 |*
-|* A model's threads belong to the process that loaded it. In a child of fork,
+|* The threads of a model belong to the process that loaded it. In a child of
+fork,
 |* qwen_forward fails; qwen_free and all functions that run no tokens work. Load
 |* the model in the child instead: the processes share the pages of its file.
 |*
@@ -120,6 +122,12 @@ typedef struct qwen_options {
   int32_t piece;
   /* 1: lock the weights in memory, so that they are never paged out. */
   int32_t lock;
+  /* Maximum memory in bytes of all models of the process. The last one that is
+     set counts. 0: as before; at first what the control group allows, or the
+     memory of the machine. A model takes what the models before it have left,
+     with fewer pages and snapshots if that is little, and fails to load if it
+     is too little. */
+  int64_t max_memory;
 } qwen_options;
 
 /* Flags of the functions that convert text to ids. */

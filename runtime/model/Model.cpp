@@ -29,12 +29,3 @@ const ChatFormat &Model::chatFormat() const {
                  [&] { format.emplace(chatTemplate(), tokenizer()); });
   return *format;
 }
-
-Engine &Model::start(std::shared_ptr<ThreadPool> pool,
-                     const EngineOptions &options) {
-  // The old engine uses the old threads.
-  running.reset();
-  threads = std::move(pool);
-  running = std::make_unique<Engine>(file, *threads, options);
-  return *running;
-}

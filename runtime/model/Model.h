@@ -1,18 +1,17 @@
 //===- Model.h - A compiled model, opened -----------------------*- C++ -*-===//
 //
-// What programs need of one artifact: its file, tokenizer and chat format, and
-// an engine that runs it.
+// What programs need of one artifact: its file, tokenizer and chat format.
+// MakeEngine.h runs it.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef QWEN_RUNTIME_MODEL_MODEL_H
 #define QWEN_RUNTIME_MODEL_MODEL_H
 
-#include "engine/Engine.h"
+#include "artifact/Artifact.h"
 #include "model/ChatFormat.h"
 #include "text/AnswerFormat.h"
 
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -50,23 +49,15 @@ public:
     return *answers;
   }
 
-  /// Makes the engine, in place of an earlier one. Throws Error as Engine does.
-  Engine &start(std::shared_ptr<ThreadPool> pool, const EngineOptions &options);
-  /// The engine of the last start.
-  Engine &engine() { return *running; }
-  const Engine &engine() const { return *running; }
-
 private:
   const Artifact file;
   const std::string ownTemplate;
   std::optional<Tokenizer> textTokenizer;
-  /// Of the tokenizer.
+  /// The sections of answers, if there is a tokenizer.
   std::optional<const AnswerFormat> answers;
   /// Guards `format`, which is made when it is first needed.
   mutable std::once_flag formatMade;
   mutable std::optional<const ChatFormat> format;
-  std::shared_ptr<ThreadPool> threads;
-  std::unique_ptr<Engine> running;
 };
 
 } // namespace qwen

@@ -50,7 +50,8 @@ static ToolSupport toolSupport(const Model &model, const std::string &name) {
   }
 }
 
-Service::Service(Model &servedModel, const SchedulerOptions &scheduling,
+Service::Service(const Model &servedModel, Engine &engine,
+                 const SchedulerOptions &scheduling,
                  const ServerOptions &options, bool keyIsNeeded)
     : artifact(servedModel.artifact()), manifest(artifact.manifest()),
       tokenizer(servedModel.tokenizer()),
@@ -58,7 +59,7 @@ Service::Service(Model &servedModel, const SchedulerOptions &scheduling,
       format(servedModel.hasChatFormat() ? &servedModel.chatFormat() : nullptr),
       answers(servedModel.answerFormat()),
       tools(toolSupport(servedModel, options.toolFormat)),
-      hasSnapshots(servedModel.engine().state().maxSnapshots() > 0),
+      hasSnapshots(engine.state().maxSnapshots() > 0),
       allowSpecial(options.allowSpecial), needsKey(keyIsNeeded),
       keysShareCache(options.keysShareCache), hasPage(!options.noPage),
       templateVariables(parseJsonObject<ordered_json>(
@@ -68,8 +69,8 @@ Service::Service(Model &servedModel, const SchedulerOptions &scheduling,
       limits(
           {.vocabSize = manifest.model.vocabSize,
            .dimensions = manifest.model.hiddenSize,
-           .sequences = std::min<int64_t>(
-               servedModel.engine().state().maxSequences(), kMostBeams),
+           .sequences =
+               std::min<int64_t>(engine.state().maxSequences(), kMostBeams),
            .models = isAny(options.names) ? std::vector<std::string>() : names,
            .thinks = answers.reasons(),
            .noTools = tools.reason,
@@ -78,9 +79,9 @@ Service::Service(Model &servedModel, const SchedulerOptions &scheduling,
            .emptyInput = tokenizer.appendedToken().has_value(),
            .ignoreUnknown = options.ignoreUnknown,
            .defaults = describeSampling(samplerOptions(manifest.generation))}),
-      pages(servedModel.engine().state().pages()),
+      pages(engine.state().pages()),
       mostBytes(tokenizer.mostBytes(manifest.model.context)),
-      scheduler(servedModel.engine(), scheduling),
+      scheduler(engine, scheduling),
       grammarThreads(limits.hasGrammars ? GrammarThreads::kThreads : 0) {}
 
 static Reply optionsReply(const std::string &path) {

@@ -33,12 +33,13 @@ struct ToolSupport {
 /// all that a request refers to outlives its last call.
 class Service final : public HttpHandler {
 public:
-  /// `model` has an engine, which nothing else may use, and must outlive the
-  /// service; so must what `scheduling` refers to. `needsKey`: requests need a
-  /// key. Throws Error if the model has no tokenizer, its chat template is not
-  /// supported, an option is not right or the system gives no thread.
-  Service(Model &model, const SchedulerOptions &scheduling,
-          const ServerOptions &options, bool needsKey);
+  /// `engine` is the model's, and nothing else may use it. Both must outlive
+  /// the service; so must what `scheduling` refers to. `needsKey`: requests
+  /// need a key. Throws Error if the model has no tokenizer, its chat template
+  /// is not supported, an option is not right or the system gives no thread.
+  Service(const Model &model, Engine &engine,
+          const SchedulerOptions &scheduling, const ServerOptions &options,
+          bool needsKey);
 
   Reply handle(HttpRequest request, const WakeFn &wake) override;
   bool isOpen(std::string_view path) const override {

@@ -8,7 +8,8 @@ RUN_IN_LITTLE = (
     "qwen-run: cannot start {{[0-9]+}} threads: only {{[0-9]+}} started; use fewer with -t",
     "qwen-run: out of memory (ulimit -v allows {{[0-9]+}} bytes of address space, and {{[0-9]+}} are in use)",
 )
-RUN_IN_GROUP = ("qwen-run: stories needs {{[0-9]+}} bytes to run when its control group allows {{[0-9]+}} bytes of memory",)
+RUN_IN_GROUP = ("qwen-run: stories needs at least {{[0-9]+}} bytes of memory (process {{[0-9]+}}, calls {{[0-9]+}}, the KV cache {{[0-9]+}}) "
+                "when its control group allows {{[0-9]+}} bytes",)
 COMPILE_IN_LITTLE = "qwen-opt: compiling {{.*}} needs about {{([0-9.]+)}} MiB of address space when ulimit -v allows {{[0-9.]+}} MiB"
 COMPILE_IN_GROUP = ("qwen-opt: compiling {{.*}} needs about 192.0 MiB of memory when its control group allows {{[0-9.]+}} MiB",)
 

@@ -186,6 +186,12 @@ ROWS = [
         "qwen-run: MODEL is missing (see qwen-run generate --help)"),
     Row("a negative seed", None, "qwen-run generate stories.qwen -p x --seed -1", 2,
         'qwen-run: --seed: "-1" is not a whole number from 0 to 18446744073709551615 (see qwen-run generate --help)'),
+    Row("too little memory", None, "qwen-run generate stories.qwen -p x --max-memory 1m", 4,
+        "qwen-run: stories needs at least {{[0-9]+}} bytes of memory (process 16777216, calls {{[0-9]+}}, the KV cache {{[0-9]+}}) "
+        "when --max-memory allows 1048576 bytes"),
+    *(Row(f"a memory of {size}", None, f"qwen-run generate stories.qwen -p x --max-memory {size}", 2,
+          f'qwen-run: --max-memory: "{size}" is not a number of bytes from 1 to 9223372036854775807, such as 500MiB or 4GiB (see qwen-run generate --help)')
+      for size in ("0", "8X", "16000000T")),
     Row("top-k of 2^63", None, "qwen-run generate stories.qwen -p x --top-k 9223372036854775808", 2,
         'qwen-run: --top-k: "9223372036854775808" is not a whole number from 0 to 9223372036854775807 (see qwen-run generate --help)'),
     *(Row(f"--{option} {value}", None, f"qwen-run generate stories.qwen -p x --{option} {value}", 1,

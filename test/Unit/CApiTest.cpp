@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
+#include <thread>
 #include <unistd.h>
 
 using namespace qwen;
@@ -400,6 +401,46 @@ TEST_F(CApiTest, ANullArgumentIsAnError) {
   qwen_free(model);
 }
 
+// Two models on two threads of the caller.
+TEST_F(CApiTest, ModelsShareMemoryAndThreads) {
+  const auto load = [&](int64_t maxMemory) {
+    const qwen_options options =
+        loadOptions({.threads = 2, .kv_pages = 10, .max_memory = maxMemory});
+    return qwen_load(path.c_str(), &options);
+  };
+  ASSERT_EQ(load(1), nullptr);
+  const std::string error = qwen_last_error(),
+                    needs = "handmade needs at least ";
+  ASSERT_TRUE(error.starts_with(needs)) << error;
+  EXPECT_TRUE(error.ends_with(" when max_memory allows 1 bytes")) << error;
+  // With a page.
+  const int64_t least = std::stoll(error.substr(needs.size()));
+  qwen_model *const models[] = {load(2 * least + int64_t{12} * 8192), load(0)};
+  ASSERT_TRUE(models[0] && models[1]) << qwen_last_error();
+  EXPECT_EQ(qwen_pages(models[0]), 10);
+  EXPECT_EQ(qwen_pages(models[1]), 3);
+  EXPECT_EQ(load(0), nullptr);
+  {
+    std::vector<std::jthread> callers;
+    for (qwen_model *model : models)
+      callers.emplace_back([model] {
+        const int32_t sequence = qwen_open_sequence(model);
+        std::vector<float> row(40, -1);
+        for (int64_t position = 0; position < 90; ++position) {
+          const qwen_token token = {1, sequence, position, QWEN_WANT_LOGITS};
+          EXPECT_EQ(qwen_forward(model, &token, 1, row.data()), 0);
+        }
+        EXPECT_EQ(row, std::vector<float>(40, 0)); // the code only returns
+      });
+  }
+  for (qwen_model *model : models)
+    qwen_free(model);
+  qwen_model *alone = load(0);
+  ASSERT_NE(alone, nullptr) << qwen_last_error();
+  EXPECT_EQ(qwen_pages(alone), 10);
+  qwen_free(alone);
+}
+
 TEST_F(CApiTest, DamagedWeightsStopTheModel) {
   HandmadeArtifact damaged;
   damaged.bytes.back() ^= 1;
@@ -424,7 +465,7 @@ TEST_F(CApiTest, DamagedWeightsStopTheModel) {
 
 // Programs are compiled with these structs.
 TEST(CApi, StructsKeepTheirSizes) {
-  EXPECT_EQ(sizeof(qwen_options), 48u);
+  EXPECT_EQ(sizeof(qwen_options), 56u);
   EXPECT_EQ(sizeof(qwen_token), 24u);
   EXPECT_EQ(sizeof(qwen_failure), 16u);
   EXPECT_EQ(sizeof(qwen_bias), 8u);

@@ -112,6 +112,7 @@ TEST_F(SystemTest, FreeMemoryIsTheLesserOfSystemAndGroup) {
                          "MemAvailable: 512 kB\nHugePages_Total: 0\n"
                          "Hugepagesize: 2048 kB");
   EXPECT_EQ(freeMemory(root), 524288u);
+  EXPECT_EQ(machineMemory(root), 921600u);
   write("/proc/self/cgroup", "0::/a");
   write("/sys/fs/cgroup/a/memory.max", "65536");
   EXPECT_EQ(freeMemory(root), 65536u);

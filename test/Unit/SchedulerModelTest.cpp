@@ -9,7 +9,7 @@
 #include "engine/Logprobs.h"
 #include "engine/Scheduler.h"
 #include "engine/Session.h"
-#include "model/ChatFormat.h"
+#include "model/MakeEngine.h"
 #include "text/Tokenizer.h"
 
 #include "qwenrt.h"
@@ -27,6 +27,13 @@ using namespace qwen;
 
 namespace {
 bool full() { return std::getenv("QWEN_TEST_FULL") != nullptr; }
+
+/// The path in a variable of the environment, or another one.
+std::string pathOf(const char *variable, const char *usual) {
+  const char *file = std::getenv(variable);
+  return file ? file : usual;
+}
+std::string storiesPath() { return pathOf("QWEN_STORIES", "stories.qwen"); }
 
 /// The tokens of an answer and their logprobs.
 struct Answer {
@@ -71,7 +78,7 @@ private:
 
 class SchedulerModelTest : public testing::Test {
 protected:
-  SchedulerModelTest() : artifact(path()) {
+  SchedulerModelTest() : artifact(storiesPath()) {
     std::mt19937_64 random(7);
     const auto below = [&](int64_t n) {
       return static_cast<int32_t>(random() % static_cast<uint64_t>(n));
@@ -97,11 +104,6 @@ protected:
       request.logprobs = 3;
       requests.push_back(std::move(request));
     }
-  }
-
-  static const char *path() {
-    const char *file = std::getenv("QWEN_STORIES");
-    return file ? file : "stories.qwen";
   }
 
   std::vector<Answer> run(const Way &way) {
@@ -238,6 +240,46 @@ TEST_F(SchedulerModelTest, GivesHiddenValues) {
     });
     alone.state().close(sequence);
   }
+}
+
+/// The logits of all tokens of a prompt and of what the model says then.
+static std::vector<float> logitsOf(Engine &engine,
+                                   std::span<const int32_t> prompt) {
+  std::vector<float> all;
+  const SequenceId sequence = engine.state().open();
+  std::vector<int32_t> ids(prompt.begin(), prompt.end());
+  for (size_t done = 0; done < 80;) {
+    std::vector<Token> batch;
+    for (; done < ids.size(); ++done)
+      batch.push_back({ids[done], sequence, static_cast<int64_t>(done), true});
+    int64_t best = 0;
+    engine.forward(batch, [&](size_t, std::span<float> row) {
+      all.insert(all.end(), row.begin(), row.end());
+      best = std::ranges::max_element(row) - row.begin();
+    });
+    ids.push_back(static_cast<int32_t>(best));
+  }
+  engine.state().close(sequence);
+  return all;
+}
+
+TEST(Engines, OfTwoModelsHaveTheBitsThatEachHasAlone) {
+  const Model models[] = {
+      Model(storiesPath()),
+      Model(pathOf("QWEN_STORIES_F32", "stories-f32.qwen"))};
+  const std::vector<int32_t> prompt(40, 7);
+  const auto pool = std::make_shared<ThreadPool>(3);
+  const auto budget = std::make_shared<MemoryBudget>();
+  std::vector<std::jthread> callers;
+  for (const Model &model : models)
+    callers.emplace_back([&] {
+      ThreadPool own(1);
+      Engine alone(model.artifact(), own);
+      const std::vector<float> expected = logitsOf(alone, prompt);
+      const auto engine = makeEngine(model, pool, budget, {});
+      for (int round = 0; round < 3; ++round)
+        EXPECT_TRUE(logitsOf(*engine, prompt) == expected) << model.path();
+    });
 }
 
 // What one request needs beside the engine, on its own thread.

@@ -14,6 +14,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "model/MakeEngine.h"
 #include "server/Service.h"
 #include "server/http/HttpServer.h"
 
@@ -145,8 +146,10 @@ static int serve(std::span<const char *const> arguments) {
   Model model(arguments[1], readText(arguments[2]));
   SchedulerOptions scheduling;
   scheduling.onStep = [&http] { http.wake(); };
-  model.start(std::make_shared<ThreadPool>(1), {});
-  Service service(model, scheduling, options, !keys.empty());
+  const std::unique_ptr<Engine> engine =
+      makeEngine(model, std::make_shared<ThreadPool>(1),
+                 std::make_shared<MemoryBudget>(), {});
+  Service service(model, *engine, scheduling, options, !keys.empty());
   ScriptedService scripted(service, model.chatFormat().endTokens({}).front());
   http.run(scripted, [&] {
     std::cerr << "scripted answers on " << http.address() << '\n';

@@ -174,14 +174,16 @@ std::string BandwidthFigures::toText(int64_t repetitions, size_t tokens) const {
 void qwen::run::bandwidth(const BenchCommand &command) {
   Model model(command.file.path());
   const Artifact &artifact = model.artifact();
-  Engine &engine = command.start(model, command.options(model));
+  const std::unique_ptr<Engine> started =
+      command.start(model, command.options(model));
+  Engine &engine = *started;
   const size_t size = artifact.header().weights.size;
   if (size == 0)
     throw Error(command.file.path() + " has no weights to read");
 
   const std::vector<ReadPattern> all = readPatterns();
   const Measurements measured = measure(command, artifact, engine, all);
-  finishCheck(model);
+  finishCheck(model, engine);
   BandwidthFigures figures = {
       .threads = engine.threads(),
       .weightBytes = size,

@@ -129,8 +129,8 @@ static uint64_t answer(const BatchCommand &command, BatchInput &input,
   SchedulerOptions options = command.schedulerOptions();
   // Nobody waits for a first token.
   options.batcher.paced = false;
-  command.startEngine(model);
-  server::Service service(model, options, command.server, false);
+  const std::unique_ptr<Engine> engine = command.startEngine(model);
+  server::Service service(model, *engine, options, command.server, false);
   ProgressBar bar(command.input);
   uint64_t done = input.answered(), errors = 0;
   // As many wait as run, so that a sequence that ends is followed at once.
@@ -143,7 +143,7 @@ static uint64_t answer(const BatchCommand &command, BatchInput &input,
         errors += isError ? 1 : 0;
         bar.update(++done, input.lines());
       });
-  finishCheck(model);
+  finishCheck(model, *engine);
   return errors;
 }
 

@@ -240,7 +240,8 @@ static void bench(const BenchCommand &command) {
   Model opened(command.file.path());
   EngineOptions options = command.options(opened);
   options.sequences = static_cast<int32_t>(command.batch);
-  Engine &engine = command.start(opened, options);
+  const std::unique_ptr<Engine> started = command.start(opened, options);
+  Engine &engine = *started;
   const double loadSeconds = secondsSince(loadStart);
 
   const Artifact &artifact = opened.artifact();
@@ -251,7 +252,7 @@ static void bench(const BenchCommand &command) {
   std::optional<Profiles> profiles;
   if (command.profile)
     profiles.emplace(command, artifact, engine, picture ? &*picture : nullptr);
-  finishCheck(opened);
+  finishCheck(opened, engine);
 
   const TargetInfo &target = artifact.selectTarget(hostArch(), hostFeatures());
   const BenchFigures figures = {.command = command,

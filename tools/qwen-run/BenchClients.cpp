@@ -121,7 +121,8 @@ static ClientFigures measureClients(const BenchCommand &command, Model &model,
   batch.batch = clients;
   EngineOptions options = command.options(model);
   options.sequences = static_cast<int32_t>(clients);
-  Engine &engine = command.start(model, options);
+  const std::unique_ptr<Engine> started = command.start(model, options);
+  Engine &engine = *started;
   std::vector<double> decode, firstToken, batchDecode;
   // The first repetition warms caches and is not counted.
   for (int64_t i = 0; i <= command.repetitions; ++i) {
@@ -134,7 +135,7 @@ static ClientFigures measureClients(const BenchCommand &command, Model &model,
     decode.push_back(speeds.decode);
     firstToken.push_back(speeds.firstToken);
   }
-  finishCheck(model);
+  finishCheck(model, engine);
   return {clients, engine.threads(), summary(decode), summary(batchDecode),
           summary(firstToken)};
 }

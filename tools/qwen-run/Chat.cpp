@@ -61,7 +61,8 @@ static void chat(const ChatCommand &command) {
   // Each throws if there is none.
   (void)model.tokenizer();
   (void)model.chatFormat();
-  command.start(model, command.options(model));
+  const std::unique_ptr<Engine> engine =
+      command.start(model, command.options(model));
 
   TalkOptions talk = {.count = command.count,
                       .sampling = command.sampling.apply(manifest.generation),
@@ -76,8 +77,8 @@ static void chat(const ChatCommand &command) {
       openInput(talk.isInteractive, talk.notes,
                 model.tokenizer().mostBytes(manifest.model.context));
   catchInterrupts();
-  const int64_t refused = Talk(model, *input, talk).run();
-  finishCheck(model);
+  const int64_t refused = Talk(model, *engine, *input, talk).run();
+  finishCheck(model, *engine);
   // The status tells a script what it cannot see on standard error.
   if (refused && !isTerminal(STDIN_FILENO))
     throw Error(std::to_string(refused) + " of the lines got no answer");

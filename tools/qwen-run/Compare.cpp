@@ -32,12 +32,23 @@ struct CompareCommand : RunFlags {
   int64_t skippedRows() const { return skip.value_or(window / 2); }
 };
 
+/// The options of a contestant, whose sequence has the pages of a window: the
+/// other one needs memory, too.
+static EngineOptions optionsOf(const CompareCommand &command,
+                               const Model &model) {
+  EngineOptions options = command.options(model);
+  options.kvPages = ceilDiv(command.window, kPageTokens);
+  return options;
+}
+
 /// A model and the sequence of its current window.
 class Contestant {
 public:
-  Contestant(Model &model, const std::shared_ptr<ThreadPool> &pool,
-             const RunFlags &flags)
-      : model(model), engine(model.start(pool, flags.options(model))) {}
+  Contestant(const Model &model, const std::shared_ptr<ThreadPool> &pool,
+             const std::shared_ptr<MemoryBudget> &budget,
+             const CompareCommand &command)
+      : model(model),
+        engine(makeEngine(model, pool, budget, optionsOf(command, model))) {}
 
   /// Runs `ids` from position `first` on of the current window, and gives the
   /// logits of each token if `row` is there. Position 0 starts a window.
@@ -45,20 +56,20 @@ public:
            const Engine::RowFn &row = {}) {
     if (first == 0) {
       if (sequence)
-        engine.state().close(*sequence);
-      sequence = engine.state().open();
+        engine->state().close(*sequence);
+      sequence = engine->state().open();
     }
     batch.clear();
     for (int32_t id : ids)
       batch.push_back({id, *sequence, first++, static_cast<bool>(row)});
-    engine.forward(batch, row);
+    engine->forward(batch, row);
   }
 
-  void finish() { finishCheck(model); }
+  void finish() { finishCheck(model, *engine); }
 
 private:
-  Model &model;
-  Engine &engine;
+  const Model &model;
+  const std::unique_ptr<Engine> engine;
   std::optional<SequenceId> sequence;
   std::vector<Token> batch;
 };
@@ -237,7 +248,9 @@ static void compare(const CompareCommand &command) {
     throw Error(command.text + " has " + std::to_string(ids.size()) +
                 " tokens when a window has " + std::to_string(command.window));
   const std::shared_ptr<ThreadPool> pool = command.pool();
-  Contestant first(reference, pool, command), second(model, pool, command);
+  const std::shared_ptr<MemoryBudget> budget = command.budget();
+  Contestant first(reference, pool, budget, command),
+      second(model, pool, budget, command);
   const int64_t callRows = std::min(reference.manifest().forward().limits.rows,
                                     model.manifest().forward().limits.rows);
 

@@ -54,7 +54,8 @@ static void score(const EvaluateCommand &command, Model &model,
   EngineOptions options = command.options(model);
   options.sequences = kDocumentsAtOnce;
   options.snapshotBytes = EngineOptions().snapshotBytes;
-  Engine &engine = command.start(model, options);
+  const std::unique_ptr<Engine> own = command.start(model, options);
+  Engine &engine = *own;
   ProgressBar progress("documents");
   Pending pending;
   size_t started = 0, done = 0;
@@ -81,7 +82,7 @@ static void score(const EvaluateCommand &command, Model &model,
         pending.erase(item);
         progress.update(++done, evaluation.documents());
       });
-  finishCheck(model);
+  finishCheck(model, engine);
 }
 
 static void evaluate(const EvaluateCommand &command) {

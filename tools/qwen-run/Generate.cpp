@@ -123,7 +123,7 @@ static void search(const GenerateCommand &command, Model &model, Engine &engine,
           "\n");
   if (command.json)
     writeObject({{"answers", jsonArray(list)}});
-  finishCheck(model);
+  finishCheck(model, engine);
 }
 
 static void generate(const GenerateCommand &command) {
@@ -135,7 +135,8 @@ static void generate(const GenerateCommand &command) {
   const GenerationConfig &generation = model.manifest().generation;
   EngineOptions options = command.options(model);
   options.sequences = static_cast<int32_t>(command.beams.options.beams);
-  Engine &engine = command.start(model, options);
+  const std::unique_ptr<Engine> started = command.start(model, options);
+  Engine &engine = *started;
   if (command.beams.options.isSearch())
     return search(command, model, engine, prompt);
   const std::vector<int32_t> &ends = generation.eosTokenIds;
@@ -160,7 +161,7 @@ static void generate(const GenerateCommand &command) {
   }
   writeAnswer(characters.finish() + "\n");
   const double decodeSeconds = secondsSince(decodeStart);
-  finishCheck(model);
+  finishCheck(model, engine);
   if (!isTerminal(STDERR_FILENO) || count < 2)
     return;
   char stats[160];

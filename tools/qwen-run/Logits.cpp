@@ -56,7 +56,8 @@ static void logits(const LogitsCommand &command) {
   OutputFile output(command.output);
   EngineOptions options = command.options(opened);
   options.sequences = static_cast<int32_t>(sequences.size());
-  Engine &engine = command.start(opened, options);
+  const std::unique_ptr<Engine> started = command.start(opened, options);
+  Engine &engine = *started;
   std::vector<size_t> rowOf;
   const std::vector<Token> batch = raggedBatch(engine, sequences, rowOf);
 
@@ -72,7 +73,7 @@ static void logits(const LogitsCommand &command) {
       waiting[written] = {};
     }
   });
-  finishCheck(opened);
+  finishCheck(opened, engine);
   output.commit();
 }
 

@@ -268,6 +268,13 @@ std::shared_ptr<ThreadPool> RunFlags::pool() const {
   return std::make_shared<ThreadPool>(count ? count : defaultThreads());
 }
 
+std::shared_ptr<MemoryBudget> RunFlags::budget() const {
+  auto result = std::make_shared<MemoryBudget>();
+  if (engine.maxMemory)
+    result->limitTo(static_cast<uint64_t>(engine.maxMemory), "--max-memory");
+  return result;
+}
+
 EngineOptions RunFlags::options(const Model &model) const {
   EngineOptions options = engine;
   options.check = limitCheck(engine.check, model.artifact());
@@ -289,9 +296,9 @@ std::string qwen::run::readTemplate(const std::string &file) {
   return text;
 }
 
-void qwen::run::finishCheck(Model &model) {
+void qwen::run::finishCheck(const Model &model, Engine &engine) {
   const auto start = std::chrono::steady_clock::now();
-  const uint64_t left = model.engine().finishCheck(
+  const uint64_t left = engine.finishCheck(
       [start] { return secondsSince(start) >= kFinishSeconds; });
   if (left)
     writeError("qwen-run: " + std::to_string(left) + " of " +

@@ -12,7 +12,7 @@
 #include "CompileOptions.h"
 #include "engine/BeamSearch.h"
 #include "engine/Sampler.h"
-#include "model/Model.h"
+#include "model/MakeEngine.h"
 
 #include "qwen/Support/OutputTarget.h"
 
@@ -89,9 +89,12 @@ struct RunFlags {
   /// follow them. Both report on standard error what it cannot follow.
   std::shared_ptr<ThreadPool> pool() const;
   EngineOptions options(const Model &model) const;
-  /// Starts the engine of a model with these threads.
-  Engine &start(Model &model, const EngineOptions &engineOptions) const {
-    return model.start(pool(), engineOptions);
+  /// The memory that --max-memory leaves this process.
+  std::shared_ptr<MemoryBudget> budget() const;
+  /// Starts the engine of a model with these threads and this memory.
+  std::unique_ptr<Engine> start(const Model &model,
+                                const EngineOptions &engineOptions) const {
+    return makeEngine(model, pool(), budget(), engineOptions);
   }
 };
 
@@ -121,7 +124,7 @@ std::string readTemplate(const std::string &file);
 /// Finishes the check of the weights, for at most a second, and reports weights
 /// that are still unchecked on standard error. Throws Error if weights are
 /// damaged.
-void finishCheck(Model &model);
+void finishCheck(const Model &model, Engine &engine);
 
 /// The reason for the limit Tokenizer::kMaxTextBytes, for errors.
 inline constexpr const char *kLongestText =

@@ -72,8 +72,9 @@ static void perplexity(const PerplexityCommand &command) {
   if (total < 2)
     throw Error(command.text + " has " + std::to_string(total) +
                 " tokens when at least 2 are needed");
-  Batcher batcher(command.start(opened, command.options(opened)),
-                  {.paced = false});
+  const std::unique_ptr<Engine> engine =
+      command.start(opened, command.options(opened));
+  Batcher batcher(*engine, {.paced = false});
 
   double sum = 0;
   int64_t scored = 0;
@@ -90,7 +91,7 @@ static void perplexity(const PerplexityCommand &command) {
                        static_cast<size_t>(first - begin));
     scored += end - first;
   }
-  finishCheck(opened);
+  finishCheck(opened, *engine);
   const double value = std::exp(sum / static_cast<double>(scored));
   if (command.json) {
     writeObject({{"perplexity", value},

@@ -85,7 +85,8 @@ static void runPrompts(const RunFlags &command, Model &model,
   EngineOptions options = command.options(model);
   options.sequences =
       static_cast<int32_t>(std::clamp<size_t>(inputs.size(), 1, kRunning));
-  Batcher batcher(command.start(model, options), {.paced = false});
+  const std::unique_ptr<Engine> engine = command.start(model, options);
+  Batcher batcher(*engine, {.paced = false});
   std::vector<std::vector<float>> rows(inputs.size());
   std::string error;
   const auto add = [&](size_t i) {
@@ -110,7 +111,7 @@ static void runPrompts(const RunFlags &command, Model &model,
     for (; done < added && !rows[done].empty(); ++done)
       receive(done, std::exchange(rows[done], {}));
   }
-  finishCheck(model);
+  finishCheck(model, *engine);
 }
 
 /// The inputs of `embed` with their tokens.

@@ -62,14 +62,14 @@ static void serve(const ServiceFlags &command) {
   Model model = command.openModel();
   SchedulerOptions options = command.schedulerOptions();
   options.onStep = [&http] { http.wake(); };
-  command.startEngine(model);
-  server::Service service(model, options, chosen, !keys.empty());
+  const std::unique_ptr<Engine> engine = command.startEngine(model);
+  server::Service service(model, *engine, options, chosen, !keys.empty());
   http.run(service, [&] {
     log.write("qwen-run: " + printable(service.model()) + " answers on " +
               http.address());
   });
   // Damage that requests have met is the error of this program, too.
-  model.engine().finishCheck([] { return true; });
+  engine->finishCheck([] { return true; });
 }
 
 /// "--kv-pages" as QWEN_RUN_KV_PAGES.

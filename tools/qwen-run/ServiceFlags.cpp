@@ -10,7 +10,7 @@ Model ServiceFlags::openModel() const {
   return Model(file.path(), std::move(chatTemplate));
 }
 
-Engine &ServiceFlags::startEngine(Model &model) const {
+std::unique_ptr<Engine> ServiceFlags::startEngine(const Model &model) const {
   EngineOptions chosen = options(model);
   if (server.noPrefixCache)
     chosen.snapshotBytes = 0;

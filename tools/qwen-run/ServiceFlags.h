@@ -23,7 +23,7 @@ struct ServiceFlags : RunFlags {
 
   Model openModel() const;
   /// Starts the engine of a model for a scheduler with these options.
-  Engine &startEngine(Model &model) const;
+  std::unique_ptr<Engine> startEngine(const Model &model) const;
   SchedulerOptions schedulerOptions() const;
 };
 

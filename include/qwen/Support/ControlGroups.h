@@ -24,6 +24,9 @@ double controlGroupCpus(const std::string &root = "");
 /// nullopt if there is none.
 std::optional<uint64_t> controlGroupMemory(const std::string &root = "");
 
+/// Bytes of memory of the machine; nullopt if unknown.
+std::optional<uint64_t> machineMemory(const std::string &root = "");
+
 /// Bytes of memory that programs can still get without swapping, at most
 /// controlGroupMemory; nullopt if unknown.
 std::optional<uint64_t> freeMemory(const std::string &root = "");

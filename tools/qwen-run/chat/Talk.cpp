@@ -25,10 +25,12 @@ double AnswerStats::answerRate() const {
              : 0;
 }
 
-Talk::Talk(Model &talkModel, LineInput &lines, const TalkOptions &options)
-    : model(talkModel), input(lines), tokenizer(model.tokenizer()),
-      info(model.info()), ends(model.chatFormat().endTokens(
-                              model.manifest().generation.eosTokenIds)),
+Talk::Talk(const Model &talkModel, Engine &talkEngine, LineInput &lines,
+           const TalkOptions &options)
+    : model(talkModel), engine(talkEngine), input(lines),
+      tokenizer(model.tokenizer()), info(model.info()),
+      ends(model.chatFormat().endTokens(
+          model.manifest().generation.eosTokenIds)),
       limits({.vocabSize = info.vocabSize,
               .dimensions = info.hiddenSize,
               .thinks = model.answerFormat().reasons()}),
@@ -36,7 +38,7 @@ Talk::Talk(Model &talkModel, LineInput &lines, const TalkOptions &options)
       report([this](const std::string &line) { note(line); }),
       conversation(info, tokenizer, model.chatFormat(), options.allowSpecial,
                    report),
-      session(model.engine(), options.sampling, ends), view(options.output),
+      session(talkEngine, options.sampling, ends), view(options.output),
       sampling(options.sampling), count(options.count) {
   if (options.thinking)
     conversation.variables["enable_thinking"] = *options.thinking;
@@ -172,7 +174,7 @@ void Talk::answer(const std::vector<int32_t> &prompt) {
   const int64_t runBefore = session.counts().promptTokens;
   resolveTexts(tokenizer, sampling);
   session.setSampling(sampling);
-  session.setTokens(prompt, model.engine().state().maxSnapshots()
+  session.setTokens(prompt, engine.state().maxSnapshots()
                                 ? conversation.snapshotAt(prompt)
                                 : 0);
   AnswerParser parser(tokenizer,

@@ -46,8 +46,9 @@ struct AnswerStats {
 
 class Talk {
 public:
-  /// `model` must have been started and outlive the object, as `input`.
-  Talk(Model &model, LineInput &input, const TalkOptions &options);
+  /// `engine` is the model's. All three must outlive the object.
+  Talk(const Model &model, Engine &engine, LineInput &input,
+       const TalkOptions &options);
 
   /// Answers messages until the input ends. Returns the number of messages
   /// that got no answer, but for those that Ctrl-C ended. Throws Error.
@@ -80,7 +81,8 @@ private:
   std::string draw(AnswerParser &parser);
   void tellFigures() const;
 
-  Model &model;
+  const Model &model;
+  const Engine &engine;
   LineInput &input;
   const Tokenizer &tokenizer;
   const ModelInfo &info;
