@@ -128,6 +128,11 @@ static constexpr SamplerRow kRows[] = {
 #include "engine/samplers/Samplers.def"
 };
 
+static_assert(std::size(kFirst) +
+                      std::ranges::count_if(kRows, &SamplerRow::processor) <=
+                  std::numeric_limits<ProcessorBits>::digits,
+              "a processor without a bit would change no logit");
+
 /// The samplers of `options` in their order.
 static std::vector<SamplerRow> rowsOf(const SamplerOptions &options) {
   std::vector<SamplerRow> rows;
@@ -152,7 +157,7 @@ void Sampler::addSteps() {
       if (!steps.empty())
         steps.push_back({nullptr, processors.size()});
       processors.push_back(
-          {row.processor, static_cast<uint8_t>(1 << processors.size())});
+          {row.processor, static_cast<ProcessorBits>(1 << processors.size())});
       early += steps.empty();
     } else if (hasCuts) {
       steps.push_back({row.cut});

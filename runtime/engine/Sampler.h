@@ -109,7 +109,7 @@ private:
   /// A processor that the options ask for, and its bit of marks.
   struct Processor {
     const LogitProcessor *processor;
-    uint8_t bit;
+    ProcessorBits bit;
   };
 
   void checkOptions() const;
@@ -166,9 +166,9 @@ private:
   };
   std::vector<Step> steps;
   float divisor = 1;
-  /// Bits of processors whose marks are of one draw, and of those whose marks
-  /// `reset` removes.
-  uint8_t drawBits = 0, acceptBits = 0;
+  /// The bits of processors whose marks are for one draw, and those of
+  /// processors whose marks `reset` removes.
+  ProcessorBits drawBits = 0, acceptBits = 0;
   /// A bound of the processed logits of each block of tokens. Blocks without a
   /// candidate are skipped.
   std::vector<float> blocks;

@@ -188,28 +188,16 @@ Value Interpreter::evaluate(const Expression &node, Scope *scope) {
     return evaluateCall(node, scope);
   case Expression::Filter:
     return evaluateFilter(node, scope, nullptr);
-  case Expression::Test: {
-    const Value input = operand(0);
-    const Arguments arguments = evaluateArguments(node, scope);
-    line = node.line;
-    return applyTest(*this, node.name, input, arguments);
-  }
+  case Expression::Test:
+    return evaluateTest(node, scope);
   case Expression::Not:
     return !operand(0).isTrue();
   case Expression::Negative:
   case Expression::Positive:
     return withSign(operand(0), node.kind == Expression::Negative);
   case Expression::And:
-  case Expression::Or: {
-    // As in Python, the result is the last evaluated operand.
-    Value value;
-    for (const ExpressionPtr &part : node.operands) {
-      value = evaluate(*part, scope);
-      if (value.isTrue() == (node.kind == Expression::Or))
-        break;
-    }
-    return value;
-  }
+  case Expression::Or:
+    return evaluateLogical(node, scope);
   case Expression::Concat:
     return evaluateConcat(node, scope);
   case Expression::Binary:
@@ -224,6 +212,24 @@ Value Interpreter::evaluate(const Expression &node, Scope *scope) {
     return Value::undefined("an 'if' without 'else' is undefined");
   }
   return Value();
+}
+
+Value Interpreter::evaluateTest(const Expression &node, Scope *scope) {
+  const Value input = evaluate(*node.operands[0], scope);
+  const Arguments arguments = evaluateArguments(node, scope);
+  line = node.line;
+  return applyTest(*this, node.name, input, arguments);
+}
+
+Value Interpreter::evaluateLogical(const Expression &node, Scope *scope) {
+  // As in Python, the result is the last evaluated operand.
+  Value value;
+  for (const ExpressionPtr &part : node.operands) {
+    value = evaluate(*part, scope);
+    if (value.isTrue() == (node.kind == Expression::Or))
+      break;
+  }
+  return value;
 }
 
 Value Interpreter::evaluateName(const Expression &node, Scope *scope) {

@@ -115,6 +115,9 @@ private:
   void print(const Value &value);
 
   Value evaluate(const Expression &node, Scope *scope);
+  Value evaluateTest(const Expression &node, Scope *scope);
+  /// A chain of `and` or of `or`.
+  Value evaluateLogical(const Expression &node, Scope *scope);
   Value evaluateName(const Expression &node, Scope *scope);
   /// A list, a tuple or a dict.
   Value evaluateItems(const Expression &node, Scope *scope);

@@ -14,7 +14,7 @@ using namespace qwen;
 /// Marks the last tokens of the sequences whose other tokens are the last ones
 /// of prompt and answer.
 static void markLastTokens(const SamplerOptions &options, SamplerState &state,
-                           uint8_t bit) {
+                           ProcessorBits bit) {
   const std::span<const int32_t> all = state.history;
   for (const std::vector<int32_t> &word : options.badWords) {
     const std::span before(word.data(), word.size() - 1);

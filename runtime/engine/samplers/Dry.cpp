@@ -66,14 +66,15 @@ static void findMatches(const LastTokens &last, std::vector<int32_t> &matches) {
   }
 }
 
-static void startDry(const SamplerOptions &, SamplerState &state, uint8_t) {
+static void startDry(const SamplerOptions &, SamplerState &state,
+                     ProcessorBits) {
   state.repeats.assign(state.marks.vocab(), 0);
 }
 
 /// Marks the tokens that followed an earlier place like the end, with the
 /// greatest length of the repetition.
 static void markContinuations(const SamplerOptions &options,
-                              SamplerState &state, uint8_t bit) {
+                              SamplerState &state, ProcessorBits bit) {
   for (int32_t id : state.repeating)
     state.repeats[static_cast<size_t>(id)] = 0;
   state.repeating.clear();

@@ -15,7 +15,7 @@
 using namespace qwen;
 
 static void startDecay(const SamplerOptions &, SamplerState &state,
-                       uint8_t bit) {
+                       ProcessorBits bit) {
   for (int32_t id : state.ends)
     state.marks.add(id, bit);
 }

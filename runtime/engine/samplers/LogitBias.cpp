@@ -9,7 +9,7 @@
 using namespace qwen;
 
 static void startLogitBias(const SamplerOptions &options, SamplerState &state,
-                           uint8_t bit) {
+                           ProcessorBits bit) {
   state.biases.assign(state.marks.vocab(), 0);
   for (const auto &[id, bias] : options.logitBias) {
     state.biases[static_cast<size_t>(id)] += bias;

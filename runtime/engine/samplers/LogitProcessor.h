@@ -18,15 +18,15 @@ struct LogitProcessor {
                   size_t id, float &logit);
   /// Marks the tokens that it changes in all draws.
   void (*start)(const SamplerOptions &options, SamplerState &state,
-                uint8_t bit) = nullptr;
+                ProcessorBits bit) = nullptr;
   /// Takes a token of the prompt or of the answer. Its marks stay until
   /// Sampler::reset.
   void (*accept)(const SamplerOptions &options, SamplerState &state,
-                 uint8_t bit, int32_t id, bool isDrawn) = nullptr;
+                 ProcessorBits bit, int32_t id, bool isDrawn) = nullptr;
   /// Marks tokens for the next draw alone. Who has it reads
   /// SamplerState::history.
   void (*prepare)(const SamplerOptions &options, SamplerState &state,
-                  uint8_t bit) = nullptr;
+                  ProcessorBits bit) = nullptr;
 };
 
 namespace logits {

@@ -13,7 +13,7 @@ using namespace qwen;
 
 /// Marks the tokens that would repeat an n-gram.
 static void markRepeats(const SamplerOptions &options, SamplerState &state,
-                        uint8_t bit) {
+                        ProcessorBits bit) {
   const auto size = static_cast<size_t>(options.noRepeatNgram);
   const std::span<const int32_t> all = state.history;
   if (all.size() < size)

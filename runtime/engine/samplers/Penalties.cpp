@@ -19,13 +19,13 @@ static bool penalizes(const SamplerOptions &options) {
 }
 
 static void startPenalties(const SamplerOptions &options, SamplerState &state,
-                           uint8_t) {
+                           ProcessorBits) {
   if (countsAnswer(options))
     state.counts.assign(state.marks.vocab(), 0);
 }
 
 static void acceptSeen(const SamplerOptions &options, SamplerState &state,
-                       uint8_t bit, int32_t id, bool isDrawn) {
+                       ProcessorBits bit, int32_t id, bool isDrawn) {
   const bool isCounted = isDrawn && countsAnswer(options);
   if (isCounted)
     ++state.counts[static_cast<size_t>(id)];

@@ -9,6 +9,9 @@
 
 namespace qwen {
 
+/// A bit for each LogitProcessor of an answer.
+using ProcessorBits = uint8_t;
+
 /// The tokens whose logits change, with a bit for each processor that changes
 /// them.
 class TokenMarks {
@@ -20,11 +23,11 @@ public:
   }
 
   size_t vocab() const { return bits.size(); }
-  uint8_t operator[](size_t id) const { return bits[id]; }
+  ProcessorBits operator[](size_t id) const { return bits[id]; }
   /// Ids with a bit.
   const std::vector<int32_t> &ids() const { return marked; }
 
-  void add(int32_t id, uint8_t bit) {
+  void add(int32_t id, ProcessorBits bit) {
     const auto i = static_cast<size_t>(id);
     if (i >= tokens)
       return;
@@ -33,7 +36,7 @@ public:
     bits[i] |= bit;
   }
   /// Removes bits of all tokens.
-  void remove(uint8_t removed) {
+  void remove(ProcessorBits removed) {
     std::erase_if(marked, [&](int32_t id) {
       return !(bits[static_cast<size_t>(id)] &= ~removed);
     });
@@ -49,7 +52,7 @@ public:
 
 private:
   size_t tokens;
-  std::vector<uint8_t> bits;
+  std::vector<ProcessorBits> bits;
   std::vector<int32_t> marked;
 };
 
