@@ -291,7 +291,7 @@ void Calibration::runStep(const CalibrationStep &step) {
   });
   for (size_t i = 0; i < step.inputs.size(); ++i)
     quantizeMatrices(step.inputs[i], moments[i]);
-  // The last input is that of an expert's last product.
+  // An expert's last product reads the last input.
   if (!moments.empty())
     rareExperts += llvm::count_if(moments.back(), [&](const InputMoments &own) {
       return isRare(step.inputs.back(), own);

@@ -16,7 +16,7 @@ namespace qwen {
 /// absent, and the rows are written last: they say what is finished.
 class SavedCalibration {
 public:
-  /// `hash` is that of all that the integers depend on.
+  /// `hash` covers all that the integers depend on.
   SavedCalibration(std::filesystem::path folder, uint64_t hash)
       : folder(std::move(folder)), hash(hash) {}
 

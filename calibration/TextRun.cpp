@@ -199,8 +199,9 @@ void TextRun::run(const Sublayer &sublayer, const ReceiveFn &receive) {
   }
 }
 
-/// Gives each expert its rows among those of `tokens` tokens, or of their
-/// choices by expert. `ids` has the experts of one token after another.
+/// Gives each expert its rows. `rows` has a row for each of `tokens` tokens, or
+/// for each of their choices, by expert. `ids` has the experts of one token
+/// after another.
 static void divideByExpert(
     const ProductInput &input, std::span<const float> rows, const float *ids,
     int64_t tokens,

@@ -32,9 +32,9 @@ public:
   ~TextRun();
 
   /// Receives rows [count][k] of an input of the sublayer, by its place in
-  /// Sublayer::inputs: those of the next tokens of the text. Of products of all
-  /// tokens the expert is 0. An expert gets the rows of the tokens that chose
-  /// it, if there are any, in the order of the tokens.
+  /// Sublayer::inputs. They belong to the next tokens of the text. The expert
+  /// is 0 for products of all tokens. An expert gets the rows of the tokens
+  /// that chose it, if there are any, in the order of the tokens.
   using ReceiveFn = std::function<void(size_t input, size_t expert,
                                        std::span<const float> rows)>;
 
@@ -61,7 +61,7 @@ public:
 private:
   struct Kind;
   /// A module with the program of a sublayer, and the weights that stand for
-  /// those of this one.
+  /// the weights of this sublayer.
   struct Program;
   /// The program of the head, with its weights.
   struct Head;

@@ -80,7 +80,7 @@ static Architecture architectureOf(const Artifact &artifact) {
               " are; run it with qwen-run, or convert the checkpoint");
 }
 
-/// Throws Error for experts of which a GGUF file cannot tell.
+/// Throws Error for experts that a GGUF file cannot describe.
 static void checkExperts(const Artifact &artifact,
                          const ArchitectureInfo &info) {
   if (!info.layers.hasExperts)

@@ -31,7 +31,7 @@ public:
   uint64_t addTensor(std::string_view name, StoredType type,
                      std::span<const int64_t> shape);
 
-  /// The bytes before those of the tensors.
+  /// The bytes before the tensors.
   std::string make() const;
   /// Bytes of the tensors, with what aligns the end.
   uint64_t tensorBytes() const { return dataEnd; }

@@ -60,7 +60,7 @@ public:
         })) {}
 
   int64_t of(const MachineInstruction &instruction) const {
-    // Those of minimums.
+    // A kernel of pairs multiplies only minimums by sdot.
     if (pairs && instruction.name() == "sdot")
       return 0;
     const int64_t macs =

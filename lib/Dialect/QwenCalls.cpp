@@ -1,7 +1,7 @@
 //===- QwenCalls.cpp - The calls of the driver, op by op ------------------===//
 //
 // What each op gives to the structs of DriverABI.def: numbers by their names.
-// Kernels are those of the op, by the kinds that the structs name.
+// The structs name kinds of kernels, and the op has the kernels.
 //
 //===----------------------------------------------------------------------===//
 
@@ -56,7 +56,7 @@ namespace fixed {
 #include "qwen/ABI/DriverABI.def"
 
 namespace {
-/// Makes the call of one op. Its kernels are those of `op`, or of `next`.
+/// Makes the call of one op. It calls the kernels of `op`, or of `next`.
 class CallOf {
 public:
   CallOf(ForwardOp op, const CallFacts &facts, ForwardOp next = nullptr)
@@ -73,7 +73,7 @@ public:
             Fixed::kFunction, std::move(differing), std::move(fields)};
   }
 
-  /// The call of `Quantized` if `value` is int8, else that of `Floats`.
+  /// The call of `Quantized` if `value` is int8, else the call of `Floats`.
   template <typename Quantized, typename Floats>
   DriverCall callFor(Value value, const typename Floats::Arguments &arguments) {
     if (isInBlocks(value.getType()))
@@ -469,7 +469,7 @@ DriverCall RouteOp::getDriverCall(const CallFacts &facts) {
 }
 
 /// What an instance fixes of the products of `op`, which give `width` values.
-/// `activations` are those of choices.
+/// `activations` has a row for each choice.
 template <typename Fixed, typename ExpertsOp>
 static Fixed expertsFixed(ExpertsOp op, const CallFacts &facts,
                           Value activations, int64_t width, int64_t scratch) {

@@ -27,8 +27,8 @@ static SmallVector<int64_t> widthsOf(ValueRange values) {
   return SmallVector<int64_t>(llvm::map_range(values, widthOf));
 }
 
-/// a / b; 0 for a divisor that no valid op has, for checks of kernels may come
-/// before those of attributes.
+/// a / b; 0 for a divisor that no valid op has, because kernels may be checked
+/// before attributes.
 static int64_t quotient(int64_t a, int64_t b) { return b > 0 ? a / b : 0; }
 
 /// A kernel with `number` calls for each token, of vectors of `length`.
@@ -119,7 +119,7 @@ SmallVector<KernelUse> RmsNormOp::getKernelUses() {
       isQuantizedActivations(getResult().getType()) ? KernelOp::RmsNormQ8
                                                     : KernelOp::RmsNormF32,
       head, quotient(width, head))};
-  // That of hidden rows, which only some steps have.
+  // The kernel of hidden rows, which only some steps have.
   if (getLmHead())
     uses.push_back({KernelOp::RmsNormF32});
   return uses;
@@ -454,7 +454,8 @@ void DeltaRuleOp::getEffects(
 //===----------------------------------------------------------------------===//
 
 /// The matrices of all experts of `choice`, one after another in each of
-/// `segments`. `activations` are those of choices, and an expert has `outputs`.
+/// `segments`. `activations` has a row for each choice, and an expert has
+/// `outputs`.
 static WeightUse expertsUse(ArrayAttr segments, Value choice, Value activations,
                             int64_t outputs, int64_t k) {
   const int64_t experts = widthOf(choice) - 1;

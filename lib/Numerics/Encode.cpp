@@ -201,8 +201,8 @@ EncodeStatus numerics::encode<Encoder::Zero4>(const float *x, int64_t count,
 static constexpr auto &kCodebook =
     kCodingInfos[static_cast<size_t>(Coding::Nonlinear4)].codebook;
 
-/// The code of the codebook's value nearest to x, of two that are as near the
-/// greater one.
+/// The code whose value in the codebook is nearest to x. If two are equally
+/// near, the greater one.
 static uint8_t nearestCode(float x) {
   uint8_t code = 0;
   for (size_t i = 1; i < std::size(kCodebook); ++i)
@@ -232,7 +232,8 @@ static float searchScale(const float *x, int64_t count, Nearest nearest,
   return scale;
 }
 
-/// For values of which `largest` is the first of largest magnitude.
+/// The scale of values in the codebook. `largest` is the value of largest
+/// magnitude, the first if there are several.
 static float searchCodebookScale(const float *x, int64_t count, float largest) {
   return searchScale(
       x, count,

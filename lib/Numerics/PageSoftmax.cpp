@@ -7,8 +7,8 @@
 
 using namespace qwen;
 
-/// The larger of two scores, of which a zero counts as +0: processors differ in
-/// which of +0 and -0 they take for the larger.
+/// The larger of two scores. A zero counts as +0, because processors differ in
+/// whether +0 or -0 is the larger.
 static float largerScore(float a, float b) { return (b > a ? b : a) + 0.0f; }
 
 void numerics::softmaxPage(const float *s, int64_t queries, int64_t n, float *p,

@@ -46,8 +46,8 @@ static void packGroup(const uint8_t *codes, int64_t output, uint8_t *chunks) {
   }
 }
 
-/// Puts the stored bits of the integers of an output's sub-blocks into rows, of
-/// which `rows` has the output's byte of the first.
+/// Puts the stored bits of the integers of an output's sub-blocks into rows.
+/// `rows` is the output's byte of the first row.
 template <WeightFormat Format>
 static void putSubIntegers(const uint8_t *integers, uint8_t *rows) {
   constexpr ScaleInfo scales = scalesOf(Format);
@@ -308,7 +308,7 @@ static void readBlock(const uint8_t *panel, int64_t output, int64_t first,
             weightSubBits<Format>(panel, output, first + i, number);
 }
 
-/// Subtracts the zero point from `count` codes, which become those of Q5_0.
+/// Subtracts the zero point from `count` codes, which become codes of Q5_0.
 /// Returns false if it is no integer from 0 to 16.
 static bool subtractZero(WeightBlock &block, int64_t count) {
   constexpr auto kBias = codingOf(WeightFormat::Q5_0).bias;

@@ -56,8 +56,9 @@ static void putCode(uint8_t *block, const Place &place, int code) {
   putBits(block, place.high, code >> place.low.count);
 }
 
-/// The place of the code of value `i` of a block. Of 32 values, those of the
-/// low nibbles come first. Those of 256 values are 8 runs of 32, in two halves.
+/// The place of the code of value `i` of a block. A block of 32 values has the
+/// values of the low nibbles first. A block of 256 values has two halves of 4
+/// runs of 32.
 template <StoredType Type> static constexpr Place placeOf(int64_t i) {
   const int64_t j = i / 32, half = i / 128, run = j % 4, l = i % 32;
   const int64_t byte = i % 16, shift = l / 16 * 4;

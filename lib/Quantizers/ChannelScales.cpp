@@ -36,8 +36,8 @@ private:
   /// Sums of the magnitudes of columns, by their scales.
   Values inputMagnitudes() const;
   Values weightMagnitudes() const;
-  /// Sets `inputs` to those of the products / columns, turned and in int8; or,
-  /// without columns, to those of the products.
+  /// Sets `inputs` to the inputs of the products, divided by `columns`, turned
+  /// and in int8; without columns, to the inputs alone.
   void setInputs(const Values &columns);
   /// Sets panel[k][16] to outputs of a matrix.
   static void readPanel(const WeightSource &source, int64_t first,

@@ -256,7 +256,8 @@ void Tile::descendColumn(int64_t column, const float *row, int64_t output,
   float *error = errors.data() + offset + column * kPanel;
   const Lanes weight = load(weights.data() + offset + column * kPanel);
   const Lanes old = load(error);
-  // The slope is that of the error's square: least where it would be 0.
+  // This is the slope of the error's square, which is least where the slope
+  // would be 0.
   integer = grid.nearest(weight - old + slope / row[width], steps);
   const Lanes wrong = weight - Grid::value(integer, steps);
   store(wrong, error);

@@ -57,7 +57,7 @@ public:
   void chooseSub(int64_t j, const Lanes *x, const Lanes *importance,
                  BlockScales &scales) const;
 
-  /// Changes worth trying, of which the first changes nothing.
+  /// Changes worth trying. The first changes nothing.
   std::span<const ScaleChange> changes() const;
   /// `scales` with the scales of sub-block `j` changed; the middle of its
   /// values stays, where they have a minimum.

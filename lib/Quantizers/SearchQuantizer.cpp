@@ -48,7 +48,8 @@ public:
   }
 
 private:
-  /// Those of a source with an order of columns are integers in that order.
+  /// The outputs that the source keeps. A source with an order of columns keeps
+  /// none: its integers have that order.
   OutputSet keptOfSource(WeightFormat other, int64_t first,
                          int64_t count) const {
     return source->columnOrder().empty() ? source->kept(other, first, count)

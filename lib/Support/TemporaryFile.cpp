@@ -47,8 +47,8 @@ int qwen::openUnnamedFile() {
 // Names of temporary files
 //===----------------------------------------------------------------------===//
 
-/// Between the target and a number, the first free one from that of the
-/// process.
+/// Stands between the name of the target and a number: the first free one from
+/// the number of the process on.
 static constexpr char kBeforeNumber[] = ".tmp";
 
 /// Locks an open file, and waits for the lock if `wait` is set. A filesystem

@@ -36,10 +36,10 @@ inline mlir::Operation *writerOf(mlir::Value value) {
 llvm::SmallVector<mlir::BlockArgument>
 activationArguments(mlir::func::FuncOp program);
 
-/// The place in the arena of `argument`, which another program leaves there: in
-/// the buffer of its result with the name of the argument. Null if the caller
-/// gives it. Emits an error if there is no such result, or if it has
-/// other activations.
+/// The place in the arena of `argument`, which another program leaves there:
+/// the buffer of that program's result with the name of the argument. Null if
+/// the caller gives the argument. Emits an error if there is no such result, or
+/// if its activations have another type.
 mlir::FailureOr<BufferAttr> placeInOther(mlir::BlockArgument argument);
 
 } // namespace qwen

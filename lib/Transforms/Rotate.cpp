@@ -16,8 +16,8 @@ namespace qwen {
 } // namespace qwen
 
 namespace {
-/// What is folded into the columns of a weight: that of a norm, if any, and the
-/// rotation of blocks of `size`.
+/// What is folded into the columns of a weight: the weight of a norm, if any,
+/// and the rotation of blocks of `size`.
 struct Columns {
   int64_t size;
   FlatSymbolRefAttr scales = {};

@@ -114,8 +114,8 @@ private:
 // Barriers
 //===----------------------------------------------------------------------===//
 
-/// Collects the region of an argument, which is there before the first op. That
-/// of another program stays as it is.
+/// Collects the region of an argument, which is there before the first op.
+/// Nothing may overwrite an argument that another program has left.
 LogicalResult PlanVerifier::visitArgument(BlockArgument argument) {
   const BufferAttr place = bufferOf(argument);
   if (!place)

@@ -39,8 +39,8 @@ struct LinearOperands {
       fillFloats(kind, random);
   }
 
-  /// Products that are -0: the first block's is too small for f32, and those of
-  /// the short block behind it are zeros of a negative scale.
+  /// Products that are -0: the product of the first block is too small for f32,
+  /// and the short block behind it has a negative scale and zeros.
   void makeNegativeZeros() {
     // The first value of each token is 1, the others stay 0.
     for (int64_t token = 0; token < shape.m; ++token) {

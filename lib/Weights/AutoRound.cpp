@@ -1,7 +1,8 @@
 //===- AutoRound.cpp - Weights of AutoRound -------------------------------===//
 //
 // Cheng et al., "Optimize Weight Rounding via Signed Gradient Descent for the
-// Quantization of LLMs", 2024. The tensors are packed as those of GPTQ or AWQ.
+// Quantization of LLMs", 2024. The tensors are packed as GPTQ or AWQ packs
+// them.
 //
 //===----------------------------------------------------------------------===//
 

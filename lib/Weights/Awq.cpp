@@ -1,7 +1,7 @@
 //===- Awq.cpp - Weights of AWQ -------------------------------------------===//
 //
 // Lin et al., "AWQ: Activation-aware Weight Quantization for On-Device LLM
-// Compression and Acceleration", 2024; the tensors are those of AutoAWQ.
+// Compression and Acceleration", 2024. AutoAWQ writes the tensors.
 //
 //===----------------------------------------------------------------------===//
 

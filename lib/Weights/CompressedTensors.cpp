@@ -280,8 +280,8 @@ private:
 
   std::span<const int32_t> groups() const override { return groupOfColumn; }
 
-  /// The zero point of a group. Packed ones follow each other along the
-  /// outputs: a row of words has those of 32 / bits outputs.
+  /// The zero point of a group. Packed zero points follow each other along the
+  /// outputs: a word has the zero points of 32 / bits outputs.
   int zeroOf(int64_t output, int64_t group) const {
     if (isOneScale)
       output = 0;

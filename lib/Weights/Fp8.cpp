@@ -11,8 +11,8 @@ static constexpr const char *kFp8NoEffect[] = {
     "activation_scheme", "scale_fmt", "quant_method", "modules_to_not_convert",
     "ignored_layers"};
 
-/// The blocks of a file that does not tell them: those of transformers, or a
-/// scale for each output, or one for all.
+/// The blocks of a file that does not tell them: the blocks that transformers
+/// writes, or a scale for each output, or one for all.
 static ScaleBlock blockOf(const StoredTensor &weight,
                           const StoredTensor &scale) {
   constexpr ScaleBlock kUsual = {128, 128};

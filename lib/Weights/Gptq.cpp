@@ -1,8 +1,7 @@
 //===- Gptq.cpp - Weights of GPTQ -----------------------------------------===//
 //
 // Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative
-// Pre-trained Transformers", 2023; the tensors are those of AutoGPTQ and
-// GPTQModel.
+// Pre-trained Transformers", 2023. AutoGPTQ and GPTQModel write the tensors.
 //
 //===----------------------------------------------------------------------===//
 

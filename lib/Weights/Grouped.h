@@ -31,11 +31,11 @@ struct Grouping {
   int middle() const { return 1 << (bits - 1); }
 };
 
-/// A matrix whose columns have codes, and a scale for each group of columns of
-/// an output. It keeps its codes in the format of ours that has its rule, its
-/// bits and blocks that divide its groups; a scale is that of several blocks
-/// then. Where there is none, or f16 does not hold a scale, a minimum or a zero
-/// point, its values are encoded in q8_0.
+/// A matrix of codes, with a scale for each group of columns of an output. It
+/// keeps its codes in a format of the image with its rule, its bits, and blocks
+/// that divide its groups; several blocks then have the same scale. Without
+/// such a format, or if f16 does not hold a scale, a minimum or a zero point,
+/// its values are encoded in q8_0.
 class GroupedSource : public WeightSource {
 public:
   const WeightShape &shape() const override { return sizes; }
@@ -58,12 +58,12 @@ public:
   int64_t group() const { return columns().scattered ? 0 : grouping.group; }
 
 protected:
-  /// `named` gives the weight its name in errors, and `form` with the bits that
-  /// in the summary; `bytes` are those of all its tensors.
+  /// `named` gives the weight its name in errors; `form`, with the bits, is its
+  /// name in the summary. Its tensors have `bytes` bytes.
   GroupedSource(const StoredTensor &named, std::string_view form,
                 WeightShape shape, uint64_t bytes, Grouping grouping);
-  /// One with the codes of `source`: `change` is added to its form, and `bytes`
-  /// to those to read.
+  /// A matrix with the codes of `source`: `change` is added to its form, and
+  /// `bytes` to the bytes to read.
   GroupedSource(const GroupedSource &source, GroupRule rule,
                 std::string_view change, uint64_t bytes);
 

@@ -11,9 +11,9 @@ namespace qwen {
 
 /// `source`, whose groups are not scattered, with an update of columns that are
 /// a multiple of its group (QA-LoRA). Codes and scales stay; zero points z
-/// become z - product / scale, those of Symmetric, too, and minimums m become
-/// m + product, rounded to f16 once. What rounding changes is told as the error
-/// of keep(); read() gives the values before.
+/// become z - product / scale, the zero point of Symmetric, too, and minimums m
+/// become m + product, rounded to f16 once. What rounding changes is told as
+/// the error of keep(); read() gives the values before.
 WeightSourcePtr makeShifted(std::shared_ptr<const GroupedSource> source,
                             LowRankUpdate update);
 

@@ -51,7 +51,7 @@ private:
 /// The cost of one op for a token.
 struct OpCost {
   double bytes = 0;
-  /// Those of `bytes` that come from memory: weights and the cache.
+  /// The part of `bytes` that comes from memory: weights and the cache.
   double memoryBytes = 0;
   double macs = 0;
   /// None where one of the op's kernels has no model, or the driver computes

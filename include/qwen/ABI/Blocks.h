@@ -70,7 +70,7 @@ constexpr int64_t panelHeaderBytes(WeightFormat format) {
 inline constexpr int64_t kStepValues = 4;
 
 /// The place of bits of the codes of a step: byte j of an output in `chunk` of
-/// the group has those of value j of the step from bit `from` on.
+/// the group has the bits of value j of the step from bit `from` on.
 template <typename Integer> struct CodePlace {
   Integer chunk, from;
 };
@@ -164,7 +164,7 @@ constexpr int64_t panelBlockBytes(WeightFormat format) {
 ///   * 8 bits: 8 chunks; byte j of an output in chunk c is the code of value
 ///     4c + j.
 ///   * 4 bits: 4 chunks; byte j of an output in chunk c has the code of value
-///     4c + j in the low nibble and that of 4c + j + 16 in the high one.
+///     4c + j in the low nibble and the code of 4c + j + 16 in the high one.
 ///   * 5 bits: these 4 chunks, with the lower 4 bits, and a chunk whose byte j
 ///     has the fifth bit of value 4s + j at bit s.
 ///   * 6 bits: these 4 chunks and two more; byte j of chunk 4 + s % 2 has the
@@ -173,9 +173,9 @@ constexpr int64_t panelBlockBytes(WeightFormat format) {
 ///     4c + j + 8h from bit 2h on.
 ///   Sub-scales, and likewise sub-minimums, are rows of 16 bytes, one for each
 ///   output:
-///   * 8 bits: row j is that of sub-block j.
+///   * 8 bits: row j has the byte of sub-block j.
 ///   * 6 bits, 8 sub-blocks: row r < 4 has the lower 4 bits of sub-block 2r in
-///     the low nibble and those of 2r + 1 in the high one; row 4 + r has the
+///     the low nibble and 4 bits of 2r + 1 in the high one; row 4 + r has the
 ///     upper two bits of sub-block 4r + i from bit 2i on.
 constexpr int64_t panelBytes(WeightFormat format, int64_t k) {
   const int64_t values = k / kGroup * panelGroupBytes(format);

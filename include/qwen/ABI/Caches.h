@@ -63,8 +63,7 @@ struct CacheInfo {
 bool isSameCache(const CacheInfo &a, const CacheInfo &b);
 
 /// Adds the layers of `cache` to the one of `caches` that is the same, or the
-/// cache itself. So the caches of several programs become those of
-/// Context::caches.
+/// cache itself. So Context::caches gets the caches of several programs.
 void mergeCache(std::vector<CacheInfo> &caches, const CacheInfo &cache);
 
 /// Bytes of the caches of one kind: of a position or of a state.

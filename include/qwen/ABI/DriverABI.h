@@ -56,7 +56,7 @@ struct BlockRows {
   Stride stride;
   ArenaOffset scales, sums;
 };
-// The compiler writes their fields as if they were those of the struct outside.
+// The compiler writes their fields as if the struct outside had them.
 static_assert(sizeof(Rows) == size_t{2} * 8 &&
               sizeof(BlockRows) == size_t{4} * 8);
 

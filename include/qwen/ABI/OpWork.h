@@ -54,8 +54,8 @@ inline constexpr double kMaxWork = 0x1p46;
 /// The longest vector of a call.
 inline constexpr double kMaxLength = 0x1p31;
 
-/// The keys of an element of "calls" of the manifest's "work"; those of 0 are
-/// left out.
+/// The keys of an element of "calls" of the manifest's "work". A key with the
+/// value 0 is left out.
 inline constexpr Fact<KernelCalls> kCallFacts[] = {
     {"kernel", &KernelCalls::kernel, 0, 255},
     {"gemm", &KernelCalls::gemm, 0, 255},
@@ -74,8 +74,8 @@ struct OpWork {
   OpKind kind = OpKind::Other;
   /// Bytes of the op's weights in the image.
   int64_t weightBytes = 0;
-  /// Those of weightBytes that a token reads: all of a product, one row of an
-  /// embedding, those of a token's experts.
+  /// The bytes of weights that a token reads: all of a product, one row of an
+  /// embedding, the matrices of a token's experts.
   int64_t activeBytes = 0;
   /// Activations read and written for each token, and its appended keys and
   /// values.
@@ -90,8 +90,8 @@ struct OpWork {
   std::vector<KernelCalls> calls = {};
 };
 
-/// The keys of the manifest's "work" beside "kind" and "calls"; those of 0 are
-/// left out.
+/// The keys of the manifest's "work" beside "kind" and "calls". A key with the
+/// value 0 is left out.
 inline constexpr Fact<OpWork> kWorkFacts[] = {
     {"weight_bytes", &OpWork::weightBytes, 0, kMaxWork},
     {"active_bytes", &OpWork::activeBytes, 0, kMaxWork},
@@ -120,8 +120,8 @@ struct StepWork {
 
 /// The work of an op in a step. A call reads the active bytes of its tokens, at
 /// most all weights once, and the cache of each sequence once, up to its last
-/// token. If tokens choose what they read (`routed`), a call of n tokens, each
-/// of which reads a share p, reads the share 1 - (1 - p)^n: the expectation for
+/// token. If tokens choose what they read (`routed`), a token reads a share p,
+/// and a call of n tokens reads the share 1 - (1 - p)^n: the expectation for
 /// choices that are uniform and independent. A token attends to itself and all
 /// earlier tokens of its sequence.
 StepWork workOfStep(const OpWork &work, const SequenceStep &step);

@@ -39,7 +39,8 @@ struct ProgramValue {
   std::string from = {};
 };
 
-/// The keys of a value in the manifest beside "name"; those of 0 are left out.
+/// The keys of a value in the manifest beside "name". A key with the value 0 is
+/// left out.
 inline constexpr Fact<ProgramValue> kValueFacts[] = {
     {"width", &ProgramValue::width, 1, kMaxWidth},
     {"stride", &ProgramValue::stride, 1, kMaxWidth}};

@@ -72,10 +72,9 @@ constexpr bool hasNumbersOfKept(StoredType type) {
          info.bytes * kPanelOutputs == panelBlockBytes(info.kept);
 }
 
-/// The type whose blocks hold the values of `format`: that of a format with the
-/// same codes and scales, for shorter blocks where scales have to be repeated.
-/// A code less a zero point is an integer of Q5_0, if the zero point is one
-/// from 0 to 16.
+/// The type whose blocks hold the values of `format`. It has the same codes and
+/// scales, and shorter blocks where scales have to be repeated. A code less a
+/// zero point is an integer of Q5_0, if the zero point is one from 0 to 16.
 constexpr StoredType exportedType(WeightFormat format) {
   if (scalesOf(format).hasZero)
     return StoredType::Q5_0;

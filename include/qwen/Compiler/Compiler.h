@@ -125,8 +125,8 @@ struct CompileHooks {
   /// may run meanwhile.
   std::function<Quantization(const QuantizeInput &input)> scaleChannels = {};
   /// Chooses the integers of matrices by a text and replaces their sources, for
-  /// a quantizer that needs one. Matrices that it leaves get those of
-  /// Quantizer::Search. Returns what the manifest records about the text.
+  /// a quantizer that needs one. Quantizer::Search chooses the integers of
+  /// matrices that it leaves. Returns what the manifest records about the text.
   /// Another compile may run meanwhile.
   std::function<Quantization(const QuantizeInput &input)> quantize = {};
   /// Checks the complete artifact before it is committed. Throws Error to

@@ -38,7 +38,7 @@ struct CheckpointFacts {
   std::string name;
   ModelConfig model;
   GenerationConfig generation;
-  /// Numbers of all weights; those of a tied embedding count once.
+  /// Numbers of all weights; the numbers of a tied embedding count once.
   int64_t parameters;
   std::vector<StoredForm> forms;
   std::optional<TokenizerImport> tokenizer;

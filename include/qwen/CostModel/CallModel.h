@@ -7,8 +7,8 @@
 
 namespace qwen {
 
-/// Tokens of a modelled call of a kernel that takes those of a sequence. With
-/// more, a token takes as many cycles.
+/// Tokens of a modelled call of a kernel that takes the tokens of a sequence.
+/// With more, a token takes as many cycles.
 inline constexpr int64_t kModelledTokens = 8;
 
 /// Cycles of one of many calls of a function. Each of its loops has as many
@@ -20,8 +20,8 @@ double modelCall(const CpuModel &cpu, llvm::ArrayRef<MachineInstruction> body,
                  llvm::ArrayRef<int64_t> passes);
 
 /// A call of the gated delta rule for kModelledTokens tokens and a key of
-/// `keyDim` values, like modelCall. The peak is that of its multiplications,
-/// loads and stores alone.
+/// `keyDim` values, like modelCall. The peak counts its multiplications, loads
+/// and stores alone.
 KernelRate modelDeltaRule(const CpuModel &cpu,
                           llvm::ArrayRef<MachineInstruction> body,
                           llvm::ArrayRef<int64_t> passes, int64_t keyDim);

@@ -27,10 +27,10 @@ def Qwen_RouteOp : Qwen_ComputeOp<"route", "Token", [Pure, AllTypesMatch<["ids",
     of all tokens: its sigmoid is one weight more. A token with a logit that is
     not finite is flagged.
 
-    A token and one of its E experts are a choice; its number is token * E +
-    the expert's place among those of the token. `order` has the choices by
-    expert, and for each by token. Those of expert e are from first[e] on, before
-    first[e + 1].
+    A token and one of its E experts are a choice; its number is token * E + the
+    expert's place in the experts of the token. `order` has the choices by
+    expert, and for each by token. The choices of expert e are from first[e] on,
+    before first[e + 1].
 
     Example:
 
@@ -99,9 +99,9 @@ def Qwen_ExpertsDownOp : Qwen_ComputeOp<"experts_down", "Panel", [Pure],
   let description = [{
     For each token, the sum of weight * (input * transpose(down_e)) over its
     choices, whose experts e ascend, from +0; then the addends in their order, at
-    most two: what a shared expert gives, times the weight that is behind those of
-    the choices, if there is one, and the residual. `down` has the outputs of all
-    experts, one expert after another.
+    most two. The result of a shared expert comes first, times the weight behind
+    the weights of the choices, if there is one. The residual comes last. `down`
+    has the outputs of all experts, one expert after another.
 
     Example:
 

@@ -28,9 +28,9 @@ def Qwen_Activations : AnyTypeOf<[Qwen_FloatActivations, Qwen_QuantizedActivatio
 def Qwen_Integers : Type<CPred<"::qwen::isIntegers($_self)">, "integers, tensor<Nxi32>",
     "::mlir::RankedTensorType">;
 
-/// An op of `forward` that computes. `unit` is its WorkUnit, `methods` are those
-/// of ForwardOp that it has beside the required ones. Passes set the last three
-/// attributes.
+/// An op of `forward` that computes. `unit` is its WorkUnit. `methods` are
+/// methods of ForwardOp that it has beside the required ones. Passes set the
+/// last three attributes.
 class Qwen_ComputeOp<string mnemonic, string unit, list<Trait> traits,
                      list<string> methods, dag operands, string syntax, string types>
     : Qwen_Op<mnemonic,
@@ -435,9 +435,9 @@ def Qwen_DeltaRuleOp : Qwen_ComputeOp<"delta_rule", "Columns",
     "type($input) `,` type($decay) `->` type($result)"> {
   let summary = "The gated delta rule";
   let description = [{
-    A token's input has the heads of q, then those of k (both `key_heads`), then
-    those of v. Each value head, with the heads of q and k that it shares, runs
-    the tokens of a sequence in order:
+    A token's input has the heads of q, then the heads of k (both `key_heads`),
+    then the heads of v. Each value head, with the heads of q and k that it
+    shares, runs the tokens of a sequence in order:
 
         q = q / sqrt(sum q^2 + 1e-6) / sqrt(dk);  k = k / sqrt(sum k^2 + 1e-6)
         change = beta * (v - decay * S^T k)

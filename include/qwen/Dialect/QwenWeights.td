@@ -37,9 +37,9 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
   }];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
-    /// The format of `--weights keep`: that of the source's integers, or the
-    /// nearest where it has no integers any more, unless the matrix is exact;
-    /// else floats.
+    /// The format of `--weights keep`: the format of the source's integers, or
+    /// the nearest where it has no integers any more, unless the matrix is
+    /// exact; else floats.
     ::qwen::WeightFormat getKeptFormat();
   }];
 }
@@ -52,8 +52,8 @@ def Qwen_PackedOp : Qwen_Op<"packed", [Symbol, DeclareOpInterfaceMethods<SymbolU
     vector (the weight of a norm, or the concatenated biases of a fused linear),
     with zero padding to a multiple of 16 values. The part lies at byte `offset`
     of the weight image. With `experts`, it is that many matrices, `stride` bytes
-    from one to the next: the outputs of each segment are those of all experts,
-    and a matrix has its expert's of one segment after another.
+    from one to the next. A segment has the outputs of all experts, and a matrix
+    has the outputs of its expert, one segment after another.
 
     Example:
 

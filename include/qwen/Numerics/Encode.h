@@ -142,8 +142,8 @@ EncodeStatus packPanel(WeightFormat format,
 bool canKeep(WeightFormat format, StoredType type, const uint8_t *from,
              int64_t k);
 
-/// Puts these integers and scales into a panel, as those of output `output`.
-/// `canKeep` is true.
+/// Puts these integers and scales into a panel, for output `output`. `canKeep`
+/// is true.
 void keepOutput(WeightFormat format, StoredType type, const uint8_t *from,
                 int64_t k, int64_t output, uint8_t *panel);
 
@@ -156,9 +156,8 @@ void putOutput(WeightFormat format, const WeightBlock *blocks, int64_t k,
 void copyOutput(WeightFormat format, int64_t k, const uint8_t *from,
                 int64_t fromOutput, uint8_t *to, int64_t toOutput);
 
-/// Writes the `k` values of an output of a panel as blocks of
-/// exportedType(format), of which `k` is a multiple. Returns false if they do
-/// not hold a zero point.
+/// Writes the `k` values of an output of a panel as whole blocks of
+/// exportedType(format). Returns false if they do not hold a zero point.
 bool exportOutput(WeightFormat format, const uint8_t *panel, int64_t k,
                   int64_t output, uint8_t *to);
 

@@ -1,8 +1,8 @@
 //===- Float16.h - Conversions of 16-bit floats -----------------*- C++ -*-===//
 //
 // Exact conversions between f32 and the 16-bit formats of weights, scales and
-// the KV cache, on their bits. The results are those of F16C and of NEON's
-// conversions with default rounding.
+// the KV cache, on their bits. F16C, and NEON's conversions with default
+// rounding, give the same results.
 //
 //===----------------------------------------------------------------------===//
 

@@ -1,6 +1,6 @@
 //===- Stored.h - Numbers of stored tensors ---------------------*- C++ -*-===//
 //
-// The values of the types of ABI/StoredTypes.h, to the bit those of ggml's
+// The values of the types of ABI/StoredTypes.h, with the bits of ggml's
 // reference. A block need not be aligned.
 //
 //===----------------------------------------------------------------------===//
@@ -35,7 +35,7 @@ bool hasIntegers(StoredType type, const uint8_t *from);
 /// Reads the block at `from`, for which hasIntegers() is true.
 void readIntegers(StoredType type, const uint8_t *from, IntegerBlock &block);
 
-/// Writes a block of a type of which hasNumbersOfKept() is true. `block` has
+/// Writes a block of a type for which hasNumbersOfKept() is true. `block` has
 /// the codes and scales of the format that keeps the type.
 void writeBlock(StoredType type, const WeightBlock &block, uint8_t *to);
 

@@ -40,8 +40,8 @@ public:
   /// The first column of each block, in the order of the factor.
   std::span<const int64_t> blocks() const { return firsts; }
 
-  /// Sixteen columns of R, from 16 * i on in its order: rows of 16 values,
-  /// those of rows 0 to 16 * i + 15.
+  /// Sixteen columns of R, from 16 * i on in its order: 16 values of each of
+  /// the rows 0 to 16 * i + 15.
   const float *panel(int64_t i) const {
     return pages.as<float>() + i * 16 * size;
   }

@@ -39,7 +39,7 @@ private:
   const float *sums() const { return pages.as<float>(); }
 
   int64_t size, count = 0;
-  /// [k][k], of which the lower triangle is computed.
+  /// [k][k]. Only the lower triangle is computed.
   Pages pages;
 };
 

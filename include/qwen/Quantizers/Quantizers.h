@@ -60,7 +60,7 @@ struct QuantizerOptions {
 /// A source of the integers of `source` in `format`. It is `source` itself
 /// where there is nothing to choose: by Rounding, in a format of floats, and
 /// for integers that `format` keeps. Search computes them when they are asked
-/// for. `factor` is that of the inputs, with the blocks of `format`; null for a
+/// for. The inputs give `factor`, with the blocks of `format`; it is null for a
 /// quantizer that needs no moments. Throws Error, as does reading integers of
 /// Search, where a value is not finite or no f16 holds a scale.
 WeightSourcePtr quantize(Quantizer quantizer, const WeightSourcePtr &source,

@@ -13,7 +13,7 @@
 
 namespace qwen {
 
-/// Limits of the JSON in a file, far above those of real files.
+/// Limits of the JSON in a file. Real files stay far below them.
 struct JsonLimits {
   /// Depth of nested arrays and objects.
   size_t depth = 64;

@@ -10,8 +10,8 @@ namespace qwen {
 
 /// Calls `work(i, thread)` for each i below `count`, in order, on `threads`
 /// threads: the calling one, which is thread 0, and others. No call starts
-/// after an exception, and started calls end. Of several exceptions, that of
-/// the least i is thrown again.
+/// after an exception, and started calls end. The exception of the least i is
+/// thrown again.
 void parallelFor(size_t count, unsigned threads,
                  const std::function<void(size_t i, unsigned thread)> &work);
 

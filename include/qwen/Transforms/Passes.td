@@ -18,14 +18,14 @@ def Rotate : Qwen_Pass<"qwen-rotate"> {
   let description = [{
     Turns the residual stream by one orthogonal matrix (docs/numerics.md), so
     that no channel is much larger than the others. The weights of the norms
-    over the stream are folded into the products behind them, whose columns are
-    turned; so are those of the embedding, and the outputs of the products that
-    write the stream. Where only a product reads the result of attention, the
-    values of each KV head are turned, and the columns of that product.
-    `qwen.hadamard` transforms what a feed-forward network's last product reads,
-    and its columns undo that. Behind
-    the last layer, `qwen.turn` turns the stream back: hidden values are the
-    model's. A second one, behind the last norm, turns what the head reads.
+    over the stream are folded into the products behind them. The columns of
+    these products and of the embedding are turned, and the outputs of the
+    products that write the stream. Where only a product reads the result of
+    attention, the values of each KV head are turned, and the columns of that
+    product. `qwen.hadamard` transforms what a feed-forward network's last
+    product reads, and its columns undo that. Behind the last layer, `qwen.turn`
+    turns the stream back: hidden values are the model's. A second one, behind
+    the last norm, turns what the head reads.
 
     Sources become `#qwen.turned`, and their values f32. Programs take ids and
     positions only. Run before fusion.
@@ -84,8 +84,8 @@ def FuseAttention : Qwen_Pass<"qwen-fuse-attention"> {
   let summary = "Fuses norms and rotations into append and attention";
   let description = [{
     Moves the rotation of keys, and the norm of each head before it (Qwen3), into
-    `qwen.append`, and those of queries into `qwen.attention`. Keys and queries
-    must come from `qwen.rope`.
+    `qwen.append`, and the rotation and norm of queries into `qwen.attention`.
+    Keys and queries must come from `qwen.rope`.
   }];
 }
 

@@ -55,7 +55,7 @@ using TensorsByName = std::map<std::string, StoredTensor, std::less<>>;
 /// give the same weight.
 WeightSources makeSources(const TensorsByName &tensors, const JsonValue &config,
                           std::string_view method);
-/// Those of a checkpoint without a configuration.
+/// The sources of a checkpoint without a configuration.
 WeightSources makeSources(const TensorsByName &tensors);
 
 } // namespace qwen

@@ -19,8 +19,8 @@ public:
   /// there is no room.
   Owned(const std::string &name, WeightShape shape, Place place,
         std::optional<WeightFormat> format = {});
-  /// Values computed from `source`. Name, shape, form and bytes to read, which
-  /// messages and the summary show, are those of `source`.
+  /// Values computed from `source`. `source` gives the name, shape, form and
+  /// bytes to read, which messages and the summary show.
   Owned(const WeightSource &source, Place place,
         std::optional<WeightFormat> format = {});
 

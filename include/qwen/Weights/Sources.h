@@ -62,9 +62,9 @@ WeightSourcePtr makeStacked(std::vector<WeightSourcePtr> sources);
 WeightSourcePtr makeSlices(WeightSourcePtr source, int64_t first,
                            int64_t count);
 
-/// Gives the matrix `reader` its columns in the order of its integers, if that
-/// is another one (WeightSource::columnOrder), and the outputs of the matrices
-/// `writers`, whose outputs it reads, the same order.
+/// Gives the matrix `reader` its columns in the order of its integers
+/// (WeightSource::columnOrder), if that is another order. The outputs of the
+/// matrices `writers`, which `reader` reads, get the same order.
 void orderInputs(WeightSources &sources, const std::string &reader,
                  std::span<const std::string> writers);
 

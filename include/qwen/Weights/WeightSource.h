@@ -79,11 +79,11 @@ public:
 
   /// The format of `--weights keep`: it holds all values, or is the nearest.
   virtual WeightFormat keptFormat() const { return WeightFormat::F32; }
-  /// Whether a quantized keptFormat() is that of integers, which keep() gives.
-  /// Otherwise values are encoded in it.
+  /// Whether keep() gives integers in a quantized keptFormat(). Otherwise
+  /// values are encoded in that format.
   virtual bool hasIntegers() const { return true; }
-  /// Those of `count` outputs from `first` on whose integers and scales
-  /// `format` holds.
+  /// The outputs whose integers and scales `format` holds, of `count` outputs
+  /// from `first` on.
   virtual OutputSet kept(WeightFormat format, int64_t first,
                          int64_t count) const;
   /// Puts the integers and scales of `outputs`, counted from `first`, into a
@@ -138,8 +138,8 @@ protected:
   const WeightSourcePtr source;
 };
 
-/// A source whose values are computed from those of another one: f32, which no
-/// file stores and no integers give.
+/// A source that computes its values from another source: f32, which no file
+/// stores and no integers give.
 class ComputedSource : public ForwardingSource {
 public:
   void read(int64_t first, int64_t count, float *values) const override = 0;

@@ -114,8 +114,7 @@ struct Metadata {
 };
 } // namespace
 
-/// `header` with the places of all parts of a file, of which the code gets
-/// `codeBytes`.
+/// `header` with the places of all parts of a file. The code gets `codeBytes`.
 static ArtifactHeader layOut(ArtifactHeader header, uint64_t codeBytes,
                              const Metadata &metadata, uint64_t weightBytes) {
   FileLayout layout;

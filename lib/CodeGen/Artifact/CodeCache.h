@@ -16,14 +16,14 @@
 
 namespace qwen {
 
-/// The object file of the code that `identity` describes. It is that of an
-/// earlier call, of this or another process, if the environment variable
-/// QWEN_CODE_CACHE names a folder and this program has put it there; otherwise
-/// it is the result of `generate`, which is then stored in the folder. Other
-/// programs, and other builds of this one, do not share its files. The folder
-/// must belong to a user who is trusted: it has machine code. Several threads
-/// may call it at the same time. Throws what `generate` does, and Error if the
-/// folder cannot be used.
+/// The object file of the code that `identity` describes. If the environment
+/// variable QWEN_CODE_CACHE names a folder, and an earlier call of this
+/// program, in this or another process, has put the file there, it comes from
+/// the folder. Otherwise it is the result of `generate`, which is then stored
+/// in the folder. Other programs, and other builds of this one, do not share
+/// its files. The folder must belong to a user who is trusted: it has machine
+/// code. Several threads may call it at the same time. Throws what `generate`
+/// does, and Error if the folder cannot be used.
 std::vector<char>
 cachedObject(llvm::StringRef identity,
              llvm::function_ref<std::vector<char>()> generate);

@@ -110,7 +110,7 @@ qwen::generateEntryTable(llvm::ArrayRef<std::string> functions,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// The linker's output. The linker can only write to a path; that of a pipe
+/// The linker's output. The linker can only write to a path; the path of a pipe
 /// spares a temporary file on disk.
 class LinkerOutput {
 public:

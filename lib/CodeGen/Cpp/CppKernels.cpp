@@ -505,8 +505,8 @@ struct DeltaTokens {
   int64_t resultStride;
   float *scratch;
 
-  /// The normed query of a token, and behind it the key. Those of two tokens in
-  /// turn are kept.
+  /// The normed query of a token, and behind it the key. The heads of the last
+  /// two tokens are kept.
   QWEN_INLINE float *headsOf(int64_t token) const {
     return scratch + token % 2 * 2 * keyDim;
   }

@@ -1,7 +1,7 @@
 //===- Vectors.h - Sixteen floats at a time ---------------------*- C++ -*-===//
 //
-// LLVM splits these vectors into those of the target. docs/numerics.md defines
-// the steps.
+// LLVM splits these vectors into vectors of the target. docs/numerics.md
+// defines the steps.
 //
 //===----------------------------------------------------------------------===//
 

@@ -13,7 +13,7 @@ namespace {
 struct Rotation {
   RopeFn *rope;
   NormRopeFn *normRope;
-  /// The norm of heads of which a part is rotated.
+  /// The norm of heads, if only a part of each head is rotated.
   RmsNormF32Fn *headNorm;
   const float *norm;
   float eps;
@@ -57,8 +57,8 @@ QWEN_SPECIALISED Rotation rotationOf(const Context *context,
 
 /// The place of a layer's cache in a page.
 struct CacheLayout {
-  /// Bytes of one head's keys, which are those of its values, and of the
-  /// layer's keys.
+  /// Bytes of one head's keys, and of the layer's keys. A head's values have as
+  /// many as its keys.
   int64_t headBytes, keyBytes;
   CacheId cache;
   Bytes pageBytes;
@@ -140,10 +140,11 @@ struct Attention {
   QWEN_SPECIALISED void run(int64_t start, int64_t count, int64_t head) const;
 
 private:
-  /// Tokens that see the same pages, all of each but of the last one.
+  /// Tokens that see the same pages. Each sees all positions of a page, but for
+  /// the last page.
   struct Run {
     int64_t start, count, head;
-    /// Queries of all tokens, those of a token side by side.
+    /// Queries of all tokens; the queries of a token lie side by side.
     int64_t queries;
     /// Rotated queries [queries][headDim]; scores and weights
     /// [queries][kPageTokens].

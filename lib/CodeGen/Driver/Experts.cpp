@@ -11,7 +11,7 @@ using namespace qwen::driver;
 // Choices
 //===----------------------------------------------------------------------===//
 
-/// Orders `count` choices by expert. first[e] is where those of expert e begin.
+/// Orders `count` choices by expert. The choices of expert e begin at first[e].
 /// Returns how many experts have choices.
 static uint32_t orderChoices(const int32_t *ids, int64_t count, int64_t experts,
                              int32_t *order, int32_t *first) {
@@ -79,7 +79,7 @@ struct Choices {
   /// The places of an expert's.
   Range of(int64_t expert) const { return {first[expert], first[expert + 1]}; }
   int64_t token(int64_t place) const { return order[place] / chosen; }
-  /// The number of the expert among those of its token.
+  /// The number of the expert among the experts of its token.
   int64_t number(int64_t place) const { return order[place] % chosen; }
 };
 } // namespace
@@ -96,7 +96,7 @@ QWEN_SPECIALISED static void forStrips(Range places, const Visit &visit) {
 // Up
 //===----------------------------------------------------------------------===//
 
-/// Whether `count` choices are those of tokens that follow each other.
+/// Whether the tokens of `count` choices follow each other.
 static bool isRun(const Choices &choices, int64_t place, int64_t count) {
   return choices.token(place + count - 1) - choices.token(place) == count - 1;
 }
@@ -132,8 +132,9 @@ static QuantizedInput gather(const QuantizedInput &input,
   return {to};
 }
 
-/// What a unit of ExpertsUp costs: the multiplications of so many tokens, and
-/// reading the weights, which takes as long as those of a few.
+/// What a unit of ExpertsUp costs: the multiplications of its tokens, and
+/// reading the weights, which takes as long as the multiplications of four
+/// tokens.
 static int64_t unitCost(Range places) { return places.end - places.begin + 4; }
 
 /// Calls compute(expert, first block, last block) for the thread's units: the

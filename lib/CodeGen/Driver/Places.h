@@ -48,7 +48,7 @@ inline FloatRows rowsAt(const Context *context, const Place &rows) {
   return {arenaAt(context, rows.at), rows.stride};
 }
 
-/// Quantized activations of `k` values a token; `stride` is that of the codes.
+/// Quantized activations of `k` values a token; `stride` counts codes.
 struct Quantized {
   int8_t *codes;
   float *scales;
@@ -96,7 +96,8 @@ template <typename T = float>
 inline T *stateAt(const Context *context, int64_t token, CacheId cache,
                   Bytes bytes, Tokens stepBack, CacheOffset layer,
                   int64_t after = 0) {
-  // In this order, the code without steps back is that of a single state.
+  // In this order, code without steps back is the same as code for a single
+  // state.
   uint8_t *base = context->caches[cache];
   const int64_t states = stepBack + 1;
   const int64_t row = context->sequences[token] * states +

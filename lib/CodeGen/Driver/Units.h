@@ -1,10 +1,10 @@
 //===- Units.h - How threads divide the units of an op ----------*- C++ -*-===//
 //
-// Threads have speeds that change within an op: memory serves now one and now
-// another, a thread that reads alone gets little more than its part of the
-// bandwidth, and another program or virtual machine may be on a core. So the
-// last units of an op are its tail, which is in nobody's share: a thread that
-// is done steals some of them, ever fewer. No result depends on it.
+// The speed of a thread changes within an op. Memory serves threads in turns,
+// and a thread that reads alone gets little more than its part of the
+// bandwidth. Another program or virtual machine may use a core. So no share has
+// the last units of an op, its tail: a thread that has finished its share
+// steals some of them, fewer each time. No result depends on the thefts.
 //
 //===----------------------------------------------------------------------===//
 

@@ -42,7 +42,8 @@ SinCos sinCos(const Halide::Expr &angle);
 /// NaNs above all finite values, on every instruction set.
 Halide::Expr magnitudeBits(const Halide::Expr &x);
 
-/// Whether magnitudeBits(x) are those of an infinity or a NaN, as int32 0 or 1.
+/// Whether magnitudeBits(x) say that x is an infinity or a NaN, as int32 0 or
+/// 1.
 Halide::Expr isNotFinite(const Halide::Expr &bits);
 
 /// Combines lane(0 .. kLanes-1) as a tree: j with j + 8, then with j + 4, 2, 1.

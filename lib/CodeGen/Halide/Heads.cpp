@@ -170,8 +170,8 @@ Kernel halide::softmaxPage(const KernelInfo &kernel) {
   p.output_buffer().dim(1).set_min(0).set_stride(slots);
   for (const Func &each : {m, l})
     each.output_buffer().dim(0).set_min(0);
-  // All queries together: the steps of one wait for each other, those of
-  // several do not.
+  // All queries together: the steps of one query wait for each other, the steps
+  // of several queries do not.
   const auto scheduleSums = [&](Func sums, const Func &user) {
     sums.compute_at(user, query);
     scheduleLanes(sums, j, widthOf(kernel));

@@ -34,8 +34,9 @@ static bool isForLogits(ForwardOp op) {
           llvm::any_of(op->getUsers(), llvm::IsaPred<LmHeadOp>));
 }
 
-/// The op's path in the model, from its location, or its name and number. What
-/// fusion has split off of a module of the model gets its name behind it.
+/// The op's path in the model, from its location, or its name and number.
+/// Fusion splits some ops off a module of the model: such an op has its own
+/// name behind the module's.
 static std::string opName(Operation *op, int64_t id) {
   std::string name;
   op->getLoc()->walk([&](Location location) {
@@ -59,7 +60,7 @@ namespace {
 /// Lowers the ops of one planned function to calls in another one.
 class ForwardLowering : CallFacts {
 public:
-  /// `functions` and `caches` are those of all programs of the module.
+  /// All programs of the module share `functions` and `caches`.
   ForwardLowering(ModuleOp module, func::FuncOp planned, KvFormat kvFormat,
                   Instances &functions, const CacheList &caches)
       : module(module), planned(planned),

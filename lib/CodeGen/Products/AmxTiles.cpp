@@ -3,9 +3,9 @@
 // One instruction multiplies 16 tokens by 16 outputs, 64 deep, in a tile
 // register of 16 lines of 64 bytes. The innermost loop takes blocks along K for
 // 16 tokens: dots of the next block leave their registers through memory while
-// AVX-512 scales those of the one before; f32 sums stay in registers. Then come
-// the next 16 tokens, the next `depth` groups, the next panel, the next strip.
-// Weights are unpacked once for a strip, `depth` groups at a time.
+// AVX-512 scales the dots of the block before; f32 sums stay in registers. Then
+// come the next 16 tokens, the next `depth` groups, the next panel, the next
+// strip. Weights are unpacked once for a strip, `depth` groups at a time.
 //
 //               strip of tokens
 //   panel  K |  +----+----+----+----+
@@ -29,8 +29,8 @@ static constexpr int64_t kTileBytes = kTileLines * kLineBytes;
 static constexpr int64_t kArrangedBytes = kGroup * kPanelOutputs;
 
 /// Tiles 0 to 3 have dots. Where each group has its own dots, 4 and 5 have the
-/// operands of even dots, 6 and 7 those of odd ones; else 4 and 5 have two
-/// groups, and 6 and 7 one that is left.
+/// operands of even dots, 6 and 7 the operands of odd dots. Else 4 and 5 have
+/// two groups, and 6 and 7 a group that is left.
 static constexpr int64_t kDotTiles = 4, kPairs[] = {4, 6};
 
 namespace {
@@ -160,7 +160,7 @@ private:
       });
   }
 
-  /// The integers of a group's sub-blocks: those of scales, then of minimums.
+  /// The integers of a group's sub-blocks: sub-scales, then sub-minimums.
   void arrangeIntegers(Value panel, Value group, Value to) {
     Value header = p.headerOf(panel, p.blockOf(group)),
           inBlock = b.bitAnd(group, p.blockGroups - 1);
@@ -233,7 +233,8 @@ private:
   //===--------------------------------------------------------------------===//
 
   /// acc = fma(t, d_a, acc) over the blocks of arranged groups, for 16 tokens.
-  /// The dots of a block are under way while those of the one before are added.
+  /// The dots of a block are under way while the dots of the block before are
+  /// added.
   void accumulate(Value token, Value sums, Value first, Value last) {
     activations = b.at(p.q, token, p.k);
     firstGroup = first;
@@ -263,9 +264,10 @@ private:
     return b.at(dots, b.bitAnd(block, 1), blockDots * kTileBytes);
   }
 
-  /// Starts the dots of block `next` and adds those of block `done` to `sums`,
-  /// in turns; either may be null. LLVM moves no load across an instruction on
-  /// tiles, so that turns keep what it holds in registers small, too.
+  /// Starts the dots of block `next` and adds the dots of block `done` to
+  /// `sums`, in turns; either block may be null. LLVM moves no load across an
+  /// instruction on tiles, so that turns keep what it holds in registers small,
+  /// too.
   Values advance(Value next, Value done, Values sums) {
     const int64_t turns = blockDots * dotTurns;
     const int64_t lines = kTileLines / turns;

@@ -6,8 +6,8 @@
 // scales. Then comes the next block of the run, then the next tile of the
 // strip. Dots and sums of a tile take 24 of 32 registers, so that code runs in
 // the order in which it is emitted, or LLVM would load ahead and spill them.
-// Weights of 5 and 6 bits are unpacked once for a strip, those of 4 bits by
-// each tile.
+// A strip unpacks weights of 5 and 6 bits once. Each tile unpacks weights of 4
+// bits.
 //
 //                strip of tokens
 //   panel    K |  +------+------+

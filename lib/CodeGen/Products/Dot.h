@@ -13,8 +13,8 @@
 
 namespace qwen {
 
-/// |w| of bytes, of -128 as an unsigned 128, and x with the signs of w, on x86:
-/// products of the two are those of w and x.
+/// |w| of bytes, on x86; -128 becomes an unsigned 128. The products of |w| with
+/// x that has the signs of w are the products of w and x.
 inline Value magnitudes(ProductBuilder &b, Value w) {
   return b.intrinsic(w.getType(), "llvm.abs",
                      {w, b.constant(b.getI1Type(), 0)});
@@ -48,7 +48,7 @@ public:
   }
 
   /// w: i8 vector of weights. x: activations, -127..127. x86: the same 4 for
-  /// every output. Arm: 16 in each 128 bits, of which word `word` counts;
+  /// every output. Arm: 16 in each 128 bits, but only word `word` counts;
   /// smmla: 8 of each token.
   void step(Value w, Value x, int64_t word) {
     switch (kind) {
@@ -97,8 +97,8 @@ public:
     __builtin_unreachable();
   }
 
-  /// Makes LLVM add the products of the steps so far before those of later
-  /// ones, which would take registers.
+  /// Makes LLVM add the products of the steps so far before the products of
+  /// later steps, which would take registers.
   void keepOrder() {
     for (Values *sums : {&state, &pairs})
       for (Value &value : *sums)
@@ -152,7 +152,7 @@ private:
     return count * 127 * std::max(-weights.least, weights.most) <= INT16_MAX;
   }
 
-  /// Adds the products of a step, of which a sum of 16 bits takes `each`.
+  /// Adds the products of a step. A sum of 16 bits takes `each` of them.
   void addProducts(ArrayRef<Value> products, int64_t each) {
     addTo(pairs, products);
     ++steps;

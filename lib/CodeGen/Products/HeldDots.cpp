@@ -29,8 +29,8 @@ static void addChunk(TileSums &sums, ArrayRef<Value> panels, int64_t chunk,
   const Unpack &unpack = *sums.p.unpack;
   const int64_t tokens = sums.loops.tileTokens, vectors = sums.loops.vectors;
   auto step = [&](int64_t part) { return chunk + part * unpack.chunks(); };
-  // Panels share the activations of a single token; those of several tokens are
-  // loaded again for each panel.
+  // Panels share the activations of a single token. The activations of several
+  // tokens are loaded again for each panel.
   Values shared(unpack.parts);
   if (tokens == 1) {
     b.keepLoadsInOrder();

@@ -111,17 +111,17 @@ private:
 
   const KernelInfo &kernel;
   const PageChainsSchedule &schedule;
-  /// Scores: s[g][j] = (chain over d of q[g][d] * k[d][j]) * scale, where a
-  /// page has all slots, of which those behind n hold anything. Else
-  /// o[g][c] = chain over j < n of p[g][j] * v[j][c].
+  /// Scores: s[g][j] = (chain over d of q[g][d] * k[d][j]) * scale for all
+  /// slots of a page; slots from n on hold unknown values. Else o[g][c] = chain
+  /// over j < n of p[g][j] * v[j][c].
   const bool isScores = kernel.op == KernelOp::AttentionScores;
   const int64_t lanes = isaInfo(kernel.isa).lanes;
   ProductBuilder b;
   const Type stored =
       kernel.format == KernelFormat::F16 ? Type(b.f16) : Type(b.f32);
   const int64_t storedBytes = stored.getIntOrFloatBitWidth() / 8;
-  /// Scores have a scale behind the page, and `next` is the page that is read
-  /// next.
+  /// Kernels of scores have a parameter more, the scale behind the page. `next`
+  /// is the page that is read next.
   const unsigned outIndex = isScores ? 3 : 2;
   const Value x = b.argument(0), page = b.argument(1),
               out = b.argument(outIndex), groups = b.argument(outIndex + 1),

@@ -4,8 +4,8 @@
 // of two outputs. The innermost loop takes groups along K of one tile, whose
 // sums stay in registers. A tile arranges the activations of its pairs of
 // tokens for each group and panel, and unpacks weights where it multiplies
-// them. The lanes of sums are those of TileSums, and go to their tokens at the
-// end of K.
+// them. The lanes of sums are as in TileSums, and go to their tokens at the end
+// of K.
 //
 //              tokens of a tile
 //   panel    +------+------+

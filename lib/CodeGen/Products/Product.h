@@ -77,7 +77,8 @@ struct Product {
   }
 
   /// Calls body(g) for the groups of a span. `carried` has the values that
-  /// iterations carry, and after the call those of the last iteration.
+  /// iterations carry, and after the call the values that the last iteration
+  /// gives.
   void overGroups(const GroupSpan &span, Values &carried,
                   function_ref<void(Value)> body) {
     overSteps(span, span.each, 1, carried, body);
@@ -178,7 +179,7 @@ struct TileLoops {
   int64_t vectors = tileVectors / abreast;
 
 private:
-  /// Output `output` of a panel among those of the matrix.
+  /// The number of a panel's output `output` in the matrix.
   Value outputOf(const Panel &panel, Value output) {
     return p.b.add(p.b.mul(panel.number, kPanelOutputs), output);
   }

@@ -174,8 +174,8 @@ public:
     branch(isEqual(scaled(1), 1), withFixedVectors, longer);
   }
 
-  /// Vectors. With scalable ones, `lanes` are those of each 128 bits of a
-  /// register of f32.
+  /// Vectors. If they are scalable, `lanes` counts the lanes of each 128 bits
+  /// of a register of f32.
   VectorType vector(int64_t lanes, Type element) {
     return VectorType::get({lanes}, element, {scalable});
   }
@@ -254,9 +254,10 @@ public:
         *this, VectorType::get(type.getShape(), type.getElementType(), {true}));
     return mlir::vector::ScalableInsertOp::create(*this, vector, rest, 0);
   }
-  /// Arm's instructions sli and sri on bytes: `into`, where its bits but the
-  /// `bits` lowest are those of `value << bits`; or its bits but the `bits`
-  /// highest, if `left` is false, those of `value >> bits`.
+  /// Arm's instructions sli and sri on bytes. With `left`, the result has the
+  /// `bits` lowest bits of `into` and the other bits of `value << bits`. Else
+  /// it has the `bits` highest bits of `into` and the other bits of `value >>
+  /// bits`.
   Value shiftedInto(Value into, Value value, int64_t bits, bool left) {
     if (!scalable)
       return intrinsic(into.getType(),
@@ -368,7 +369,7 @@ private:
     return a.value ? a.value : constant(type, a.number);
   }
   /// The predicate of a scalable vector with `lanes` lanes for each 128 bits of
-  /// outputs in f32: those of active outputs.
+  /// outputs in f32: it is true in the lanes of active outputs.
   Value predicate(int64_t lanes) {
     return intrinsic(vector(lanes, getI1Type()),
                      "llvm.get.active.lane.mask.nxv" + std::to_string(lanes) +

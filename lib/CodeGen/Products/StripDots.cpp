@@ -3,8 +3,8 @@
 // x86's order for prompts. The innermost loop takes a run of `depth` groups
 // along K of one tile; then comes the next tile of the strip, then the next
 // run, then the next strip and panel. Weights are unpacked once for a strip, to
-// the stack. The sums of a tile stay in registers within a run (on AVX2 those
-// of a block lie on the stack), and between runs they lie on the stack.
+// the stack. The sums of a tile stay in registers within a run, and lie on the
+// stack between runs. On AVX2 the sums of a block lie on the stack, too.
 //
 //               strip of tokens
 //   panel  K |  +------+------+------+

@@ -282,7 +282,7 @@ Values TileSums::addWide(Value number, const GroupSpan &span,
   // short chains of two groups.
   const bool isShort =
       p.isa.arch == Arch::X86_64 && weightBlock(p.format) == kActivationBlock;
-  // The sums of activations are carried behind those of accumulators.
+  // The loop carries the sums of accumulators, then the sums of activations.
   Value zero = b.constant(integers(), 0);
   Sums dots(*this, integers(), zero);
   Values &carried = dots.carried;
@@ -324,7 +324,7 @@ Value TileSums::subStartsOf(Value q) {
   const VectorType bytes = b.vector(4 * isa.lanes, b.i8);
   Dot dot(b, isa, {1, 0, bias, bias}, nullptr);
   dot.step(b.constant(bytes, bias), b.load(bytes, q), 0);
-  // Sums of 4 values, of which 128 bits are a sub-block.
+  // Sums of 4 values; 128 bits of them are a sub-block.
   Value sums = dot.finish();
   for (int64_t distance : {1, 2}) {
     SmallVector<int64_t> order;

@@ -61,7 +61,7 @@ struct Group {
 /// Accumulator i of a tile is (panel * tokens + token) * vectors + vector.
 /// Where an instruction multiplies two tokens (isa.dot.tokens), each 128 bits
 /// of accumulator v of token 2p have two outputs of the lower half of vector v,
-/// for tokens 2p and 2p + 1; those of accumulator v of token 2p + 1 have two of
+/// for tokens 2p and 2p + 1. Accumulator v of token 2p + 1 has two outputs of
 /// the upper half.
 class TileSums {
 public:
@@ -93,8 +93,8 @@ public:
   void begin(ArrayRef<Panel> panels, Value output, ArrayRef<Value> tokens);
   /// Emits the loops of orders whose tiles go along all of K.
   void emit();
-  /// `totals` after activation blocks [first, last), of which those before
-  /// `whole` have all groups.
+  /// `totals` after activation blocks [first, last). Blocks before `whole` have
+  /// all groups.
   Values addBlocks(Values totals, Value first, Value whole, Value last);
   /// Activation blocks of a token that have all groups.
   Value wholeBlocks() { return b.div(p.groups(), kBlockGroups); }
@@ -112,10 +112,10 @@ public:
   }
   /// Activations 4 * step .. 4 * step + 3 of a group, as Dot takes them.
   Value activations(Value q, int64_t step);
-  /// Fetches the chunks of a group that begin at `chunks`, as far as those of
-  /// step `chunk` are new.
+  /// Fetches chunk `chunk` of a group whose chunks begin at `chunks`, and the
+  /// chunk with its upper bits if no chunk before has fetched it.
   void prefetchChunk(Value chunks, int64_t chunk);
-  /// Start value `i * p.subDots + sub` is that of dot `sub` of accumulator `i`.
+  /// Dot `sub` of accumulator `i` starts from value `i * p.subDots + sub`.
   Values startsOf(const Group &group);
   /// Gives the dots `sub` of a group to group.use(), in the order of the code.
   /// Start values that the dots lack are computed or loaded where they are

@@ -31,9 +31,9 @@ struct ByteRange {
   int64_t factor, bias, least, most;
 };
 
-/// Whether products take codes of `bits` bits: Unpack knows those of one field,
-/// and those with 4 lower bits and a field of upper ones. Orders take chunks in
-/// pairs, of which codes of 1 bit have none.
+/// Whether products take codes of `bits` bits. Unpack knows codes of one field,
+/// and codes with 4 lower bits and a field of upper bits. Orders take chunks in
+/// pairs, and codes of 1 bit have one chunk.
 constexpr bool isUnpacked(int64_t bits) {
   return codeFields(bits) == 1
              ? bits > 1
@@ -92,8 +92,8 @@ public:
   }
 
   /// The bytes of step chunk + part * chunks(): 4 values of each output.
-  /// `codes` has the codes of that chunk, or those of chunks 2i and 2i + 1 in
-  /// any order, where one of the two is `chunk`.
+  /// `codes` has the codes of that chunk, or the codes of chunks 2i and 2i + 1
+  /// in any order, where one of the two is `chunk`.
   Value bytes(ProductBuilder &b, ArrayRef<Value> codes, int64_t chunk,
               int64_t part) const {
     if (coding.bits == 8) {
@@ -128,7 +128,8 @@ public:
   const CodeField lower, upper;
   /// Codes in a byte of a chunk.
   const int64_t parts;
-  /// Chunks with the upper bits of codes, which follow those of lower bits.
+  /// Chunks with the upper bits of codes, which follow the chunks of lower
+  /// bits.
   const int64_t upperChunks;
   const ByteRange range;
 

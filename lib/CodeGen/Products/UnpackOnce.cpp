@@ -49,9 +49,9 @@ private:
   /// Bits of the lower part of a sum of activations.
   static constexpr int64_t kSumBits = 8;
 
-  /// The registers of sums of a tile are, bundle by bundle, those of the
-  /// outputs from register `first` of a panel on. Each bundle has activations
-  /// (q), their scales (d) and a place of their sums of the block.
+  /// A tile has, bundle by bundle, registers of sums for the outputs from
+  /// register `first` of a panel on. Each bundle has activations (q), their
+  /// scales (d) and a place of their sums of the block.
   struct Tile {
     Value first;
     Values q, d, sums;
@@ -61,13 +61,13 @@ private:
   VectorType words() { return b.vector(kLanes, b.i32); }
   VectorType bytes() { return b.vector(16, b.i8); }
 
-  /// The registers of the tile's outputs among those of a panel.
+  /// The address of the tile's outputs in the registers of a panel.
   Value inTile(Value panel, const Tile &tile) {
     return b.atRegisters(panel, tile.first, 1);
   }
 
-  /// The scratch has room for the longest vectors of SVE, 256 bytes, of which a
-  /// panel needs one.
+  /// The scratch has room for the longest vectors of SVE, 256 bytes; a panel
+  /// needs one.
   void layOutScratch() {
     const int64_t line = kPanelOutputs * 4 * (b.isScalable() ? 4 : 1);
     // A line for each half of a vector in pairs.
@@ -284,9 +284,9 @@ private:
     });
   }
 
-  /// The sums of a token's activations of a block as two words, whose byte i is
-  /// of group i: sum i is its byte of the first word plus 256 times that of the
-  /// second.
+  /// The sums of a token's activations of a block as two words. The sum of
+  /// group i is byte i of the first word plus 256 times byte i of the second
+  /// word.
   Values sumParts(Value from) {
     Values parts(2, b.constant(b.i32, 0));
     const int64_t each = groups.each > 1 ? kBlockGroups : 1;
@@ -432,7 +432,7 @@ private:
     const auto count = size_t(tileBundles * tileRegisters);
     const Values zeros(count, b.constant(words(), 0));
     const bool behind = scaling.takesSums() && !byteMinimums;
-    // Behind the sums of dots those of activations.
+    // The sums of dots come first, the sums of activations behind them.
     Values carried(behind ? 2 * count : count, zeros[0]);
     p.overGroups(groups, carried, [&](Value g) {
       Value from = inTile(
@@ -549,13 +549,13 @@ private:
   const UnpackOnceSchedule &schedule;
   const Scaling &scaling = p.scaling;
   const bool pairs = p.isa.dot.tokens == 2;
-  /// Whether sub-minimums are multiplied as bytes, those of 4 groups at once,
-  /// with two bytes of each sum of activations: 256 times the one plus the
+  /// Whether sub-minimums are multiplied as bytes, 4 groups at once, with the
+  /// two bytes of each sum of activations, which is 256 times the one plus the
   /// other. So the pipe that multiplies integers of 32 bits has time for sums
   /// of dots.
   const bool byteMinimums = p.divided && pairs && scaling.takesSums();
-  /// Vectors of integers that a group has: those of each sub-block's scale,
-  /// then those of the minimum.
+  /// Vectors of integers that a group has: the sub-scales of each sub-block,
+  /// then the sub-minimums.
   const int64_t groupIntegers =
       p.divided ? p.subDots * (byteMinimums ? 1 : scaling.count()) : 0;
   /// Groups whose activations have a sum together, and the sums of a block.
@@ -569,19 +569,20 @@ private:
   /// for a vector of outputs.
   const int64_t bundleTokens = p.isa.dot.tokens;
 
-  /// Vectors of outputs in a panel, and registers of a bundle's sums for them;
-  /// bundles of a tile, and registers of outputs for each of them.
+  /// A panel has `vectors` vectors of outputs, and a bundle has
+  /// `panelRegisters` registers of sums for them. A tile has `tileBundles`
+  /// bundles, with `tileRegisters` registers of outputs each.
   int64_t vectors = 0, panelRegisters = 0, tileBundles = 0, tileRegisters = 0;
   /// The first of these outputs in a panel; the strip, which has tokens
   /// [firstToken, firstToken + stripBundles * bundleTokens); the block of 128
   /// along K, and its groups of 32.
   Value output, firstToken, stripBundles, block;
   GroupSpan groups;
-  /// Parts of the scratch. Weights, scales and integers of sub-blocks are those
-  /// of the block, by group; minimums are the sub-minimums of all its groups as
-  /// bytes; activations are those of the block, by bundle; stripSums are those
-  /// of the strip, by bundle; dots start from `starts`, and those with
-  /// sub-minimums from `minimumStarts`.
+  /// Parts of the scratch. A block has its weights, scales and integers of
+  /// sub-blocks by group, in `unpacked`, `scales` and `integers`. `minimums`
+  /// has the sub-minimums of all its groups as bytes. `activations` has the
+  /// block's activations, and `stripSums` the sums of the strip, by bundle.
+  /// Dots start from `starts`, dots with sub-minimums from `minimumStarts`.
   Value unpacked, scales, integers, minimums, activations, stripSums, starts,
       minimumStarts;
   const int64_t activationBytes =

@@ -37,9 +37,9 @@ struct Adapter {
   /// Keeps the tensors mapped.
   StoredTensors files;
   std::vector<StoredTensor> tensors;
-  /// Names with none of these endings are those of whole tensors.
+  /// A name with none of these endings names a whole tensor.
   std::span<const RoleName> roles;
-  /// Whether a name of no role may be that of a whole tensor.
+  /// Whether a name of no role may name a whole tensor.
   bool hasWholeTensors = true;
   /// Removes the name of the adapter from the name of a tensor, if it may be
   /// there.

@@ -9,7 +9,7 @@
 
 using namespace qwen;
 
-/// Both factors of the embedding are those of its transposed matrix.
+/// Both factors of the embedding belong to its transposed matrix.
 static constexpr RoleName kGgufRoles[] = {
     {".weight.lora_a", TensorRole::Right},
     {".weight.lora_b", TensorRole::Left},

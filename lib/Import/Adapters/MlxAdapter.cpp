@@ -10,7 +10,7 @@
 
 using namespace qwen;
 
-/// Factors are transposed, except those of the embedding.
+/// Factors are transposed, except the factors of the embedding.
 static constexpr RoleName kMlxRoles[] = {
     {".lora_a", TensorRole::Right, /*isEmbedding=*/false,
      /*isTransposed=*/true},

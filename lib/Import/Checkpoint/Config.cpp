@@ -30,8 +30,8 @@ static Architecture parseArchitecture(const JsonValue &root) {
   names[0].refuse(supportedArchitectures(&ArchitectureInfo::name));
 }
 
-/// Rejects another model_type than the one of the architecture. That of a text
-/// model inside a model with vision has an ending.
+/// Rejects a model_type that is not the architecture's. A text model inside a
+/// model with vision has an ending behind it.
 static void checkModelType(const JsonValue &object,
                            const ArchitectureInfo &info) {
   const auto type = object.findValue("model_type");
@@ -195,15 +195,15 @@ static void parseRope(const ConfigKeys &root, ModelConfig &model) {
       ropeNumber(root, objects, "rope_theta", 1e-30, 1e30).number(1e-30, 1e30);
 }
 
-/// The keys of a quantization configuration: that of most libraries, the older
-/// one of compressed-tensors, and that of MLX, which repeats it under the
-/// first.
+/// The keys of a quantization configuration: the key of most libraries, the
+/// older key of compressed-tensors, and the key of MLX, which repeats the
+/// configuration under the first.
 static constexpr const char *kQuantizationKeys[] = {
     "quantization_config", "compression_config", "quantization"};
 static constexpr char kMlxKey[] = "quantization";
 
-/// The first of these keys that `object` has, or null. All count as read. Their
-/// inner keys are those of a form of weights.
+/// The first of these keys that `object` has, or null. All count as read. A
+/// form of weights reads their inner keys.
 static const char *findQuantization(const JsonValue &object) {
   const char *first = nullptr;
   for (const char *key : kQuantizationKeys)
@@ -212,7 +212,7 @@ static const char *findQuantization(const JsonValue &object) {
   return first;
 }
 
-/// Takes the value of `key` out of `value`, that of `object`.
+/// Takes the value of `key` out of `value`, the JSON of `object`.
 static QuantizationConfig takeQuantization(const JsonValue &object, json &value,
                                            const char *key,
                                            const std::string &path) {
@@ -398,7 +398,7 @@ static void parseSizes(const ConfigKeys &root, const std::string &path,
 }
 
 /// Reads a model of any architecture but Qwen 1. `root` has its keys, and
-/// `whole` those of the file.
+/// `whole` all keys of the file.
 static void parseModel(const JsonValue &whole, const ConfigKeys &root,
                        const std::string &path, ModelConfig &model) {
   parseSizes(root, path, model);

@@ -163,7 +163,7 @@ void Checkpoint::stackExperts() {
       }
       set(name, makeStacked(std::move(all)), std::move(tensors));
     };
-    // Those of all experts in one tensor.
+    // The matrices of all experts in one tensor.
     const auto stacked = [&](const std::string &name, int64_t outputs,
                              int64_t k) -> WeightSources::Entry {
       if (!isTransposed)

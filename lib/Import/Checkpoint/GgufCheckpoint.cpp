@@ -295,9 +295,9 @@ void ConfigReader::requireFlag(const char *key, bool needed) {
     found->refuse(needed ? "supported is true" : "supported is false");
 }
 
-/// Reads the sizes of experts. Without widths of their own, those of a token
-/// share the width of another network, and a shared one has it, as in
-/// llama.cpp.
+/// Reads the sizes of experts. Without widths of their own, the experts of a
+/// token share the width of another network, and a shared expert has that
+/// width, as in llama.cpp.
 ExpertsShape ConfigReader::readExperts(const ModelConfig &model) {
   const LayerTraits &layers = layersOf(architecture);
   ExpertsShape experts = {};

@@ -62,8 +62,8 @@ static constexpr PythonNumber kPythonNumbers[] = {
 /// Begins the strings that stand for them, and hardly any other.
 static constexpr char kMark = '\x7f';
 
-/// The number of Python that `text` begins with, or null. That of a key is
-/// none.
+/// The number of Python that `text` begins with, or null. A word before a colon
+/// is a key, and no number.
 static const PythonNumber *findPythonNumber(std::string_view text) {
   for (const PythonNumber &number : kPythonNumbers)
     if (text.starts_with(number.name)) {

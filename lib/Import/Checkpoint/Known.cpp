@@ -13,7 +13,7 @@ using Names = std::string_view;
 // Tensors
 //===----------------------------------------------------------------------===//
 
-/// Those of GGUF files are the last two.
+/// The last two are names in GGUF files.
 static constexpr Names kVisionTensors[] = {
     "visual.*", "model.visual.*", "transformer.visual.*", "v.*", "mm.*"};
 static constexpr Names kDraftTensors[] = {"mtp.*", "model.mtp.*"};

@@ -9,8 +9,8 @@
 
 namespace qwen {
 
-/// The name of a module or a tensor in the graph, which is that of a Qwen2 or
-/// later in the Hugging Face layout, and in another layout.
+/// The names of a module or a tensor in the graph and in another layout. The
+/// graph has the names of the Hugging Face layout of a Qwen2 or later.
 struct ModuleName {
   std::string_view model;
   std::string_view own;

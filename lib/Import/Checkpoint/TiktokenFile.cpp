@@ -25,7 +25,7 @@ You are a helpful assistant.<|im_end|>
 ' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant
 ' }}{% endif %})";
 
-/// Tokens of Qwen 1 for any use, behind those of texts and ChatML.
+/// Tokens of Qwen 1 for any use, behind the tokens of texts and ChatML.
 static constexpr int kExtraTokens = 205;
 
 /// The line of a token, in errors and as the place of a merge.

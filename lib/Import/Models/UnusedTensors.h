@@ -22,8 +22,8 @@ class UnusedTensors {
 public:
   using ByKind = std::map<std::string, std::vector<std::string>, std::less<>>;
 
-  /// The tensors of `checkpoint`, of which the regular expressions `ignored`
-  /// of the option name some. Throws Error for another text.
+  /// The tensors of `checkpoint`. The regular expressions `ignored` of the
+  /// option name some of them. Throws Error for another text.
   UnusedTensors(const Checkpoint &checkpoint,
                 const std::vector<std::string> &ignored);
   ~UnusedTensors();

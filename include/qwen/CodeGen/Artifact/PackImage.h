@@ -37,8 +37,8 @@ struct Conversion {
   int64_t matrices = 0;
   uint64_t bytesBefore = 0;
   uint64_t bytesAfter = 0;
-  /// Root mean square of the errors, as a share of that of the values. 0 if all
-  /// values are exact.
+  /// Root mean square of the errors, as a share of the values' root mean
+  /// square. 0 if all values are exact.
   double error = 0;
 };
 

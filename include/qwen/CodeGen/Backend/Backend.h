@@ -14,7 +14,7 @@
 //
 // linkSharedObject (Link.h) links the objects with a table of the entries.
 //
-// Float semantics stay those of the source at every step: no contraction, no
+// Every step keeps the float semantics of the source: no contraction, no
 // fast-math flags, no reassociation (docs/numerics.md).
 //
 //===----------------------------------------------------------------------===//

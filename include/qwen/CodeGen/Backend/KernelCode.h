@@ -19,9 +19,8 @@ struct KernelInfo;
 
 /// The optimized code of `kernel` for `target`, with the instructions of the
 /// kernel's features alone. The module exports one function,
-/// nameForTarget(kernel.name, target). `changes` are those of changedSchedule,
-/// for kernels of MLIR. Several threads may call it at the same time. Throws
-/// Error.
+/// nameForTarget(kernel.name, target). changedSchedule takes `changes`, for
+/// kernels of MLIR. Several threads may call it at the same time. Throws Error.
 std::unique_ptr<llvm::Module> generateKernel(const KernelInfo &kernel,
                                              const Target &target,
                                              llvm::LLVMContext &context,

@@ -39,8 +39,8 @@ struct SharedObject {
   uint64_t entryTable = 0;
 };
 
-/// Links object files, one of which has the entry table. The same input gives
-/// the same bytes. Throws Error with lld's message, or if the result would need
+/// Links object files. One file has the entry table. The same input gives the
+/// same bytes. Throws Error with lld's message, or if the result would need
 /// relocations, a writable segment or another symbol. Only one thread may call
 /// it at a time.
 SharedObject linkSharedObject(llvm::ArrayRef<std::vector<char>> objects,

@@ -43,8 +43,8 @@ struct NamedTarget {
 };
 
 /// The list of `--list-targets`, by architecture. If LLVM does not have the
-/// name, the CPU is that of the machine. If the machine has two kinds of cores,
-/// it is one with the features of both.
+/// name, the CPU is the machine's. If the machine has two kinds of cores, it is
+/// one with the features of both.
 std::span<const NamedTarget> namedTargets();
 
 /// Resolves one target of `--target`:

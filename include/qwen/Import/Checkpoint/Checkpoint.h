@@ -140,8 +140,8 @@ std::unique_ptr<Checkpoint> openCheckpoint(const std::filesystem::path &path,
 /// `name`: the same if the model has none.
 std::string folderModelName(const ModelConfig &model, const std::string &name);
 
-/// The name of the model: that of the folder or the file, without the endings
-/// of a GGUF file.
+/// The name of the model: the name of the folder or the file, without the
+/// endings of a GGUF file.
 std::string checkpointName(const std::filesystem::path &path);
 
 /// Bytes of the files with weights, which openCheckpoint maps. Files that

@@ -42,7 +42,7 @@ enum class Architecture : uint8_t {
   Qwen3Next
 };
 
-/// How the layers of an architecture differ from those of the others.
+/// How the layers of an architecture differ from the layers of others.
 struct LayerTraits {
   /// Whether q, k and v have biases.
   bool hasBiases = false;
@@ -52,7 +52,7 @@ struct LayerTraits {
   bool hasGate = false;
   /// Whether layers may have linear attention.
   bool hasLinear = false;
-  /// Whether the rotation may be that of a part of each head.
+  /// Whether the rotation may cover only a part of each head.
   bool rotatesPart = false;
   /// Whether layers may have experts, and an expert of all tokens with them.
   bool hasExperts = false;
@@ -244,7 +244,8 @@ struct ModelConfig : ModelShape {
   const ExpertsShape *expertsOf(int64_t layer) const {
     return std::get_if<ExpertsShape>(&mlpKinds[static_cast<size_t>(layer)]);
   }
-  /// Those of the first layer that has some, or null: all have the same sizes.
+  /// The experts of the first layer that has some, or null: all have the same
+  /// sizes.
   const ExpertsShape *experts() const {
     for (int64_t layer = 0; layer < layers; ++layer)
       if (const ExpertsShape *found = expertsOf(layer))

@@ -31,9 +31,10 @@ std::vector<StoredTensor> parseSafetensors(std::span<const uint8_t> bytes,
 /// Throws Error if a folder or file is missing or unreadable, if the name of a
 /// file contains a folder, and like parseSafetensors.
 ///
-/// The names of the model begin with "model." where those of the folder have
-/// "model.language_model." or "language_model.", as the text of models with
-/// vision, or nothing, as base models without a head (Qwen3-Embedding).
+/// The names of the model begin with "model.". In place of it, names in the
+/// folder may begin with "model.language_model." or "language_model.", in the
+/// text of models with vision, or with nothing, in base models without a head
+/// (Qwen3-Embedding).
 StoredTensors openSafetensors(const std::filesystem::path &dir);
 
 /// The name that openSafetensors gives a tensor, or the module, `name`.

@@ -47,9 +47,9 @@ struct ImportedModel {
 ///
 /// Loads the required dialects into `context`. Throws Error like
 /// openCheckpoint. Also throws Error, naming tensor and file, for a tensor that
-/// is missing, has a type that is not supported, or a shape other than that of
-/// the configuration, and for one that the model does not use, unless it is
-/// known (Known.h) or a regular expression (RE2) of `ignoredTensors` matches
+/// is missing, has a type that is not supported, or a shape that contradicts
+/// the configuration, and for a tensor that the model does not use, unless it
+/// is known (Known.h) or a regular expression (RE2) of `ignoredTensors` matches
 /// its name in the file. Each of these must match such a tensor. The adapters
 /// are merged in their order; throws Error like mergeAdapter. Then the layers
 /// of `pruning` are removed (Checkpoint::removeLayers) and positions are scaled
