@@ -278,7 +278,7 @@ int64_t qwen_end_tokens(const qwen_model *model, int32_t chat, int32_t *ids,
   });
 }
 
-/// Throws Error if `flags` are not among those of a function.
+/// Throws Error if `flags` has a flag that the function does not know.
 static void checkFlags(const char *function, int32_t flags, int32_t known) {
   if (flags & ~known)
     throw Error(std::string(function) + ": flags are " + std::to_string(flags) +

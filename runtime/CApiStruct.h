@@ -15,7 +15,7 @@
 
 namespace qwen::capi {
 
-/// Throws Error if `size` is that of no struct. `what` names the struct.
+/// Throws Error if no struct has this size. `what` names the struct.
 void checkSize(const std::string &what, uint32_t size);
 
 /// Throws Error if a struct at `from` has values that the library does not know

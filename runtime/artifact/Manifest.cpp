@@ -264,8 +264,8 @@ parseKernels(const JsonValue &list, std::span<const TargetInfo> targets,
   return kernels;
 }
 
-/// Parses a program. Adds its caches to those of `manifest`, which together
-/// have up to `most` bytes.
+/// Parses a program. Adds its caches to the manifest's, which have up to `most`
+/// bytes together.
 static ProgramInfo parseProgram(const JsonValue &value, Manifest &manifest,
                                 int64_t &most) {
   ProgramInfo program;

@@ -95,7 +95,7 @@ struct ModelInfo : ModelShape {
   /// code and the weight image have what follows of it.
   std::optional<numerics::Yarn> yarn;
   double ropeScale = 1;
-  /// Of the layers that have experts.
+  /// The shape of the layers that have experts.
   std::optional<ExpertsShape> experts;
 
   /// Floats in a row of logits or scores.

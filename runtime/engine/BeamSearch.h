@@ -4,8 +4,9 @@
 // answers are finished, and when the search ends. docs/numerics.md, "Beam
 // search", has the steps.
 //
-// Plain beams are those of transformers 5.23. Groups (Vijayakumar et al.,
-// "Diverse beam search", 2016) are those of transformers 4.46.3.
+// transformers 5.23 gives the same answers of plain beams, and
+// transformers 4.46.3 the same of groups (Vijayakumar et al., "Diverse beam
+// search", 2016).
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,13 +27,13 @@ namespace qwen {
 
 /// What ends a search before its answers have all their tokens.
 enum class EarlyStopping : int32_t {
-  /// As many answers as beams, of which the worst is better than the best beam
-  /// would be if it ended now.
+  /// The search has as many answers as beams, and the worst is better than the
+  /// best beam would be if it ended now.
   False,
-  /// As many answers as beams.
+  /// The search has as many answers as beams.
   True,
-  /// As many answers as beams, of which the worst is better than any that is
-  /// still possible.
+  /// The search has as many answers as beams, and the worst is better than any
+  /// answer that is still possible.
   Never,
 };
 

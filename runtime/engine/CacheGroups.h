@@ -33,8 +33,8 @@ struct CacheGroup {
   int64_t states = 1;
 };
 
-/// The groups of the layers of `caches`, which are those of all `programs`
-/// (mergeCache), or of one program if the list is empty.
+/// The groups of the layers of `caches`, which all `programs` have together
+/// (mergeCache), or one program if the list is empty.
 std::vector<CacheGroup> groupLayers(std::span<const CacheInfo> caches,
                                     std::span<const ProgramInfo> programs);
 

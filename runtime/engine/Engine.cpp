@@ -48,6 +48,7 @@ static int64_t arenaBytes(const Manifest &manifest) {
 /// because the system can take its memory pages back.
 static constexpr uint64_t kProcessBytes = uint64_t{16} << 20;
 
+namespace {
 /// The pages and snapshots that the options ask for.
 struct WantedState {
   int64_t pages, snapshots, snapshotBytes;
@@ -65,10 +66,11 @@ struct WantedState {
               ceilDiv(manifest.model.context, kPageTokens);
   }
 };
+} // namespace
 
 /// Takes the memory of an engine from a budget. Weights that are not locked
 /// come after the pages of one sequence, since the system can take their memory
-/// back, and before those of others.
+/// back, and before further pages.
 static MemoryLease takeMemory(const Manifest &manifest, uint64_t weightBytes,
                               const EngineOptions &options,
                               MemoryBudget &budget) {

@@ -81,8 +81,6 @@ public:
 
   const Manifest &manifest() const { return model; }
   int32_t threads() const { return pool->size(); }
-  /// The memory that it may take.
-  const MemoryLease &memory() const { return lease; }
   /// Maximum number of tokens in a call.
   int64_t maxCallTokens() const { return callTokens; }
   /// Maximum number of rows of each kind in a call.

@@ -71,8 +71,8 @@ public:
   /// Error if a logit is NaN or +infinity, or if all are -infinity.
   int32_t sample(std::span<const float> logits, uint64_t position);
 
-  /// Does what `sample` does where all logits but that of `id` are -infinity,
-  /// whatever that is. Throws Error if it would draw no token.
+  /// Does what `sample` does where all other logits than `id`'s are -infinity,
+  /// whatever that one is. Throws Error if it would draw no token.
   void force(int32_t id);
 
   /// The tokens that `sample` may draw there at this time, most likely first.
@@ -166,8 +166,8 @@ private:
   };
   std::vector<Step> steps;
   float divisor = 1;
-  /// The bits of processors whose marks are for one draw, and those of
-  /// processors whose marks `reset` removes.
+  /// The bits of processors whose marks are for one draw, and the bits whose
+  /// marks `reset` removes.
   ProcessorBits drawBits = 0, acceptBits = 0;
   /// A bound of the processed logits of each block of tokens. Blocks without a
   /// candidate are skipped.

@@ -66,7 +66,7 @@ struct StateLimits {
 /// take memory from their first use on.
 class SequenceState {
 public:
-  /// `caches` are those of all `programs` (mergeCache), or of one program.
+  /// `caches` belong to all `programs` (mergeCache), or to one program.
   /// Throws Error if there is no address space for all caches.
   SequenceState(std::span<const CacheInfo> caches, const StateLimits &limits,
                 std::span<const ProgramInfo> programs = {});
@@ -121,8 +121,8 @@ public:
   void truncate(SequenceId sequence, int64_t length);
   /// The greatest length up to `length` at which the state of a sequence is
   /// known: every length without fixed caches, otherwise 0, the present length,
-  /// up to LimitsInfo::stepBack lengths before, and those of the sequence's
-  /// snapshots.
+  /// up to LimitsInfo::stepBack lengths before, and the lengths of the
+  /// sequence's snapshots.
   int64_t reachable(SequenceId sequence, int64_t length) const;
   /// Extends a sequence to `length` positions, which a program will run.
   /// Changes nothing and returns PastContext or NoPage if that is not possible.
@@ -230,8 +230,8 @@ private:
   /// The snapshot, which must exist.
   const Snapshot &entryOf(SnapshotId snapshot) const;
 
-  // Of group `group`: the positions of a sequence and of a snapshot, and the
-  // slots of a page, from the first on.
+  // The positions of a sequence and of a snapshot in a group, and the slots of
+  // a page, from the first on.
   int64_t &lengthOf(SequenceId sequence, size_t group) {
     return lengths[static_cast<size_t>(sequence) * groups.size() + group];
   }

@@ -24,7 +24,7 @@ public:
   void setSampling(const SamplerOptions &options);
 
   /// Sets all tokens of the sequence. A prefix whose state the engine has is
-  /// kept; `next` runs the others. `snapshotAt` is that of Request. Throws
+  /// kept; `next` runs the others. `snapshotAt` is Request::snapshotAt. Throws
   /// Error if there are no tokens or more than the context, if the model has no
   /// logits, or if a sampling option is out of range.
   void setTokens(std::span<const int32_t> tokens, int64_t snapshotAt = 0);

@@ -60,7 +60,7 @@ public:
           const std::stop_token &stop = {}) const = 0;
 };
 
-/// Bounds of a grammar besides those of schemas (SchemaLimits). They are
+/// Bounds of a grammar besides SchemaLimits. They are
 /// counts, as a bound in seconds would refuse the same grammar under load. To
 /// make one takes at most about a second and 200 MB, and a mask about 50 ms.
 struct GrammarLimits {

@@ -21,8 +21,8 @@
 namespace qwen {
 
 /// The maximum number of digits of a number, unless the schema allows no fewer:
-/// models repeat digits until the answer is full. 20 are those of integers of
-/// 64 bits, and 17 those that a double needs.
+/// models repeat digits until the answer is full. An integer of 64 bits needs
+/// 20, and a double needs 17.
 struct DigitLimits {
   static constexpr size_t kInteger = 20, kFraction = 17, kExponent = 3;
 };
@@ -72,7 +72,7 @@ private:
   bool isEscape = false;
   int hexLeft = 0;
   unsigned hex = 0;
-  /// Of the part of the number.
+  /// Number of digits in this part of the number, and its maximum.
   size_t digits = 0, mostDigits = 0;
 };
 

@@ -67,7 +67,7 @@ private:
   const Matcher matcher;
   AnswerJson json;
   std::vector<uint32_t> words;
-  /// Whether `words` are those of the next token.
+  /// Whether `words` belong to the next token.
   bool isKnown = false;
 };
 

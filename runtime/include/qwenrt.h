@@ -166,7 +166,7 @@ typedef struct qwen_failure {
   /* QWEN_ERROR_NOT_FINITE, _NO_PAGE, _PAST_CONTEXT, _INVALID_TOKEN or
      _CANCELLED. */
   int32_t error;
-  /* Of the token that did not run. */
+  /* The position of the token that did not run. */
   int64_t position;
 } qwen_failure;
 

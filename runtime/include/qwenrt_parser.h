@@ -28,7 +28,7 @@ typedef struct qwen_parser_options {
   /* Strings that end the text: UTF-8, ending with zero, not empty. */
   const char *const *stops;
   size_t stop_count;
-  /* Tokens without text, such as those of qwen_end_tokens. */
+  /* Tokens without text, such as qwen_end_tokens gives. */
   const int32_t *end_tokens;
   size_t end_count;
   /* Not 0: the reasoning has at most reasoning_budget tokens; see
@@ -72,8 +72,8 @@ typedef struct qwen_event {
      call with the parser. */
   const char *text;
   size_t text_size;
-  /* Number of tokens, after those of earlier events, that begin in the answer
-     up to the end of this event. A stop string has none; the end has the
+  /* Number of tokens that begin in the answer before this event ends, without
+     the tokens of earlier events. A stop string has none; the end has the
      rest. */
   size_t token_count;
 } qwen_event;

@@ -22,8 +22,8 @@ typedef struct qwen_scheduler_options {
   /* Maximum number of requests that wait while all sequences run others.
      0: 64. */
   int64_t queue;
-  /* Positions from one snapshot of a sequence to the next, in place of those of
-     qwen_options (0). With fixed state, requests share pages up to a snapshot
+  /* Positions from one snapshot of a sequence to the next. 0: snapshot_every of
+     qwen_options. With fixed state, requests share pages up to a snapshot
      only. The scheduler also takes one at the end of each answer, and at
      snapshot_at of a request. */
   int64_t snapshot_every;
@@ -91,7 +91,7 @@ typedef struct qwen_ending {
   int64_t prompt_tokens;
   /* Tokens of the prompt that the prefix cache had. */
   int64_t cached_tokens;
-  /* Of a beam search: those of its answers. */
+  /* Drawn tokens of the answer; of a beam search, the tokens of all answers. */
   int64_t drawn_tokens;
 } qwen_ending;
 

@@ -37,7 +37,7 @@ public:
 
   /// Renders with the variables of the object `input`: `messages`, optionally
   /// `tools`, `documents`, `add_generation_prompt`, and any others that the
-  /// template reads (`enable_thinking`). The object `own` has those of the
+  /// template reads (`enable_thinking`). The object `own` has variables of the
   /// model, whose texts count as the template's; `input` comes before it. By
   /// default `tools` and `documents` are none and `add_generation_prompt` is
   /// false.

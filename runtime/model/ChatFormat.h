@@ -35,9 +35,9 @@ public:
   MarkedText render(const nlohmann::ordered_json &variables,
                     const std::function<bool()> &stop = {}) const;
 
-  /// The token ids of a conversation. `variables` are those of the template
-  /// besides `bos_token` and `eos_token`: "messages" and others. Throws Error
-  /// as ChatTemplate does.
+  /// The token ids of a conversation. `variables` are the template's variables
+  /// except `bos_token` and `eos_token`: "messages" and others. Throws Error as
+  /// ChatTemplate does.
   std::vector<int32_t> encode(const nlohmann::ordered_json &variables,
                               const Options &options) const;
 

@@ -9,8 +9,8 @@
 namespace qwen {
 
 /// An engine of a model, which must outlive it. Engines of one process share
-/// `pool`, on which their calls take turns, and `budget`, of which each takes
-/// what the ones before it left. Throws Error as Engine does.
+/// `pool`, on which their calls take turns, and `budget`: each takes what the
+/// engines before it left. Throws Error as Engine does.
 std::unique_ptr<Engine> makeEngine(const Model &model,
                                    std::shared_ptr<ThreadPool> pool,
                                    const std::shared_ptr<MemoryBudget> &budget,

@@ -26,7 +26,7 @@ struct EvaluationOptions {
 struct EvaluatedTask {
   const Task *task;
   TaskData data;
-  /// Number of documents of the data, of which the first are evaluated.
+  /// Number of documents of the data. The first ones are evaluated.
   size_t original;
   /// Empty for a document that is not scored yet.
   std::vector<std::vector<Likelihood>> scores;

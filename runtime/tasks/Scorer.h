@@ -24,7 +24,7 @@ using ScoresFn =
 /// Scores documents, as many at once as `engine` has sequences. The requests of
 /// a document run one after another in a sequence and share what they begin
 /// with; requests that differ in their last token only run once. Log-
-/// probabilities of tokens are floats, as those of the server. Throws Error.
+/// probabilities of tokens are floats, as in the server. Throws Error.
 void scoreDocuments(Engine &engine, const RequestsFn &next,
                     const ScoresFn &done);
 

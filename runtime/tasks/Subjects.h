@@ -19,7 +19,7 @@ struct Exam {
   std::string answerMark;
   /// Names of the columns of a file without a header.
   std::vector<std::string> columns = {};
-  /// The name of the question's column and that of the right answer.
+  /// The names of the columns with the question and with the right answer.
   std::string question = {}, answer = {};
   /// The files of the questions and of the examples of a subject.
   std::function<std::vector<std::string>(const std::string &subject)>

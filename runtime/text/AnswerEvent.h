@@ -38,8 +38,8 @@ struct AnswerToken {
 struct AnswerEvent {
   AnswerEventKind kind;
   std::string text = {};
-  /// The tokens that begin in the answer up to the end of this event and that
-  /// no event before it has. A stop string has none; End has all others. Text
+  /// The tokens that begin in the answer before this event ends, except the
+  /// tokens of earlier events. A stop string has none; End has all others. Text
   /// that may begin a call is held back without its tokens.
   std::vector<AnswerToken> tokens = {};
 };

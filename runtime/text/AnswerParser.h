@@ -98,7 +98,7 @@ private:
   /// Whether the reasoning may begin behind what is held: nothing but some
   /// white space has come.
   bool mayOpen() const;
-  /// Whether the token has text besides that of a mark.
+  /// Whether the token has text besides a mark.
   bool hasText(int32_t id) const;
   /// Whether it is a stop token that ends the text here.
   bool endsText(int32_t id) const;
@@ -117,14 +117,14 @@ private:
   void toggle(const Section &of);
   /// Drops what is held before the opening mark.
   void dropSpace();
-  /// Appends the event of a text, or those of the calls in it.
+  /// Appends the event of a text, or the events of the calls in it.
   void tell(AnswerEventKind kind, std::string text, AnswerEvents &events);
   /// Appends an event, with its text up to what may begin a stop string.
   void add(AnswerEvent event, AnswerEvents &events);
   void addText(std::string_view text, AnswerEvents &events);
   /// Gives the first event from `index` on the tokens that have come.
   void giveTokens(size_t index, AnswerEvents &events);
-  /// Number of characters that the events have, with those of marks.
+  /// Number of characters that the events and the marks have.
   int64_t toldCharacters() const { return passed - stops.heldCharacters(); }
   /// Passes on reasoning without the newlines beside its marks.
   void passReasoning(const std::string &text, AnswerEvents &events);
@@ -142,7 +142,7 @@ private:
   Utf8Stream characters;
   /// Text that has not been passed on.
   std::string held;
-  /// Number of characters that have been passed on, with those of marks.
+  /// Number of characters that have been passed on, with the marks.
   int64_t passed = 0;
   /// Tokens that no event has had.
   std::vector<AnswerToken> waiting;
@@ -169,7 +169,7 @@ private:
   bool afterReasoning = false, isBlank = false;
 
   int64_t reasoned = 0;
-  /// Where tokens of the reasoning begin whose text may be that of a mark.
+  /// Where tokens of the reasoning begin whose text may be a mark.
   std::vector<int64_t> doubtful;
   /// Number of tokens that have come because the budget is used up, and the
   /// reasoning that they end.

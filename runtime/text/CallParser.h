@@ -7,7 +7,7 @@
 //   - Without its mark, a call begins a line outside of code fences and has the
 //     name of a tool of the request.
 //   - A call in the reasoning counts if the answer ends behind it.
-//   - If a grammar keeps the calls, the last two are none.
+//   - If a grammar keeps the calls, the last two rules do not hold.
 //
 // All else stays what it was.
 //
@@ -49,8 +49,8 @@ public:
       : options(std::move(callOptions)) {}
 
   /// The answer goes on with `text`, which is UTF-8: text for the user, or the
-  /// reasoning. `kind` is that of its event if it belongs to no call. Appends
-  /// events.
+  /// reasoning. `kind` is the kind of its event if it belongs to no call.
+  /// Appends events.
   void push(AnswerEventKind kind, bool isReasoning, std::string_view text,
             AnswerEvents &events);
   /// The answer has ended, within the reasoning or behind it.

@@ -93,7 +93,7 @@ private:
 
   /// Those that have been read. Null counts as absent.
   std::vector<Member> members;
-  /// Of the value that is read, whose key is the last member's.
+  /// The scanner of the value that is read now, whose key is the last member's.
   std::optional<JsonScanner> scanner;
   /// Whether it passes as it comes. Others, such as a string with JSON, pass
   /// when they are complete.
@@ -187,7 +187,7 @@ void HermesReader::findArguments(std::string &arguments) {
         arguments += *object;
         return;
       }
-  // Of several with one key, the last.
+  // The last member of a key counts.
   std::unordered_map<std::string_view, const Member *> last;
   for (const Member &member : members)
     last[member.key] = &member;

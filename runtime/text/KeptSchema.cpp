@@ -309,7 +309,8 @@ struct Cost {
   double parts = 1, whole = 1;
   /// The alternatives of the value.
   double alternatives = 1;
-  /// Of one string and of one number of its documents, at most.
+  /// The greatest number of ways in which one string goes on, and the greatest
+  /// product of the divisors of one number.
   double ways = 1, divisor = 1;
 };
 

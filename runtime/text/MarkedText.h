@@ -26,7 +26,7 @@ public:
   MarkedText(std::string text, Origin origin);
 
   const std::string &bytes() const { return text; }
-  /// Bytes of memory, with those of the marks.
+  /// Bytes of memory, with the marks.
   size_t memory() const {
     return text.size() + borders.size() * sizeof(uint32_t);
   }

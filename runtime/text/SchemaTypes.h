@@ -25,9 +25,9 @@ enum SchemaType : SchemaTypes {
   kObjectType = 64,
 };
 
-/// The types that the property `key` of the object schema `schema` may have:
-/// those of "type", "enum", "const", "anyOf", "oneOf", "allOf", and "$ref"
-/// within the schema; else those that other keywords are about. A string if
+/// The types that the property `key` of the object schema `schema` may have.
+/// "type", "enum", "const", "anyOf", "oneOf", "allOf", and "$ref" within the
+/// schema give them; else the other keywords that are there. A string if
 /// there is no such property, also an array or an object if its schema says
 /// nothing.
 SchemaTypes propertyTypes(const nlohmann::ordered_json &schema,

@@ -1,7 +1,7 @@
 //===- Tokenizer.h - Text to token ids and back -----------------*- C++ -*-===//
 //
-// Byte-level BPE that reads the bytes of TokenizerFormat.h in place. Its ids
-// are those of Hugging Face's tokenizers for the Qwen family.
+// Byte-level BPE that reads the bytes of TokenizerFormat.h in place. It gives
+// the ids that Hugging Face's tokenizers for the Qwen family give.
 //
 //===----------------------------------------------------------------------===//
 

@@ -205,8 +205,11 @@ TEST(Engines, ShareTheMemoryOfAProcess) {
     return makeEngine(model, pool, budget, {.kvPages = 10});
   };
   // What an engine needs beside pages and weights.
-  const uint64_t fixed =
-      pagesOf(budgetOf(INT64_MAX))->memory().bytes() - 10 * kPage - 64;
+  const std::string needs = "handmade needs at least ";
+  const uint64_t fixed = std::stoull(messageOf([&] {
+                                       pagesOf(budgetOf(1));
+                                     }).substr(needs.size())) -
+                         kPage;
   const auto budget = budgetOf(2 * fixed + 13 * kPage);
   auto first = pagesOf(budget);
   const auto second = pagesOf(budget);
@@ -219,10 +222,8 @@ TEST(Engines, ShareTheMemoryOfAProcess) {
                 " bytes and other models have " +
                 std::to_string(fixed + 10 * kPage) + ")");
   const std::string message = messageOf([&] { pagesOf(budget); });
-  EXPECT_NE(message.find("handmade needs at least " +
-                         std::to_string(fixed + kPage) +
-                         " bytes of memory (process "),
-            std::string::npos)
+  EXPECT_TRUE(message.starts_with(needs + std::to_string(fixed + kPage) +
+                                  " bytes of memory (process "))
       << message;
   first.reset();
   EXPECT_EQ(pagesOf(budget)->state().pages(), 10);

@@ -63,8 +63,8 @@ inline constexpr char kNoValue[] = "true";
 
 /// What an option is, as its help shows it.
 struct OptionInfo {
-  /// With their dashes, short ones first: "-n", "--count"; that of an argument
-  /// has none.
+  /// The names with their dashes, short ones first: "-n", "--count". The name
+  /// of an argument has no dash.
   std::vector<std::string> names;
   std::string help;
   /// The type of a value: "INT", "FILE", ...; empty for a flag.
@@ -154,7 +154,7 @@ template <typename T> std::string numberText(T value);
 /// A command with its options and its own commands. It is copied like a
 /// pointer, and lives as long as its Program. What options set is a variable of
 /// the caller, or an argument of a function of his; names are "-n,--count", and
-/// those of arguments have no dash. Help shows the value of the variable as the
+/// arguments have no dash. Help shows the value of the variable as the
 /// default: a number in the option's range, or a text that is not empty.
 class Command {
 public:
@@ -193,8 +193,8 @@ public:
   /// Adds an option for numbers from `least` to `most` with commas between.
   Option addNumbers(const std::string &names, std::vector<int64_t> &to,
                     const std::string &help, int64_t least, int64_t most) const;
-  /// Adds an option for an enumerator, by its word; `words` has those of the
-  /// values 0, 1, ...
+  /// Adds an option for an enumerator, by its word; `words` has the words of
+  /// the values 0, 1, ...
   template <typename Enum>
   Option addChoice(const std::string &names, Enum &to,
                    const std::vector<std::string> &words,

@@ -23,8 +23,7 @@ ValueKind valueKindOf(const OptionInfo &option);
 
 /// The commands of the help.
 std::vector<Command> visibleCommands(const Command &command);
-/// The options of the help that begin with a dash, those of --help and
-/// --version included.
+/// The options of the help that begin with a dash, with --help and --version.
 std::vector<OptionInfo> visibleOptions(const Command &command);
 /// What stands without a dash.
 std::vector<OptionInfo> argumentsOf(const Command &command);

@@ -132,9 +132,9 @@ static std::string bashEntry(const Command &command) {
          ") command=" + (path.empty() ? "" : path + "/") + "$word;;\n";
 }
 
-/// Sets `words` to those of the line. bash splits a:b and a=b at the characters
-/// of COMP_WORDBREAKS, and replaces only what follows the last of them: `kept`
-/// stays. Of --option=value, `given` is the part before the value.
+/// Sets `words` to the words of the line. bash splits a:b and a=b at the
+/// characters of COMP_WORDBREAKS, and replaces only what follows the last of
+/// them: `kept` stays. Of --option=value, `given` is the part before the value.
 static constexpr char kBashWords[] =
     R"(  local line=$COMP_LINE words=() word i command= cur prev given= kept=
   for ((i = 0; i <= COMP_CWORD; i++)); do

@@ -20,7 +20,7 @@ enum class ExitCode : int {
 /// The exit status after `error`.
 int exitCodeOf(const std::exception &error);
 
-/// An error of another program, whose exit status becomes that of this one.
+/// An error of another program, whose exit status becomes this program's.
 class ProgramError : public Error {
 public:
   ProgramError(const std::string &line, int exitStatus)

@@ -23,7 +23,7 @@ struct Workload {
   const char *key;
   std::string title;
   SequenceStep step;
-  /// Of each op of `forward`.
+  /// The cost of each op of `forward`.
   std::vector<OpCost> ops = {};
 
   /// Cycles of all ops that have a model.

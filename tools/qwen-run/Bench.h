@@ -59,8 +59,8 @@ using StepFn = std::function<void(const SequenceStep &step, double seconds)>;
 /// both. Without `stepDone` nothing reads the clock in between.
 std::pair<double, double> runSteps(const BenchCommand &command, Engine &engine,
                                    const StepFn &stepDone);
-/// Compares the memory bandwidth over the weights with that of decoding, in
-/// alternating measurements.
+/// Compares the memory bandwidth over the weights with the bandwidth of
+/// decoding, in alternating measurements.
 void bandwidth(const BenchCommand &command);
 
 } // namespace qwen::run

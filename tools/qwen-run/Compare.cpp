@@ -114,7 +114,7 @@ static Mean mean(std::span<const double> values) {
           values.size() > 1 ? std::sqrt(squares / (count - 1) / count) : 0};
 }
 
-/// exp of the mean loss; its error is that of the mean, to first order.
+/// exp of the mean loss; its error is the mean's, to first order.
 static Mean perplexity(std::span<const double> losses) {
   const Mean loss = mean(losses);
   return {std::exp(loss.value), std::exp(loss.value) * loss.error};

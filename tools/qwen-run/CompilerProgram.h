@@ -28,8 +28,8 @@ findCompiler(const std::filesystem::path &folder = programFolder());
 /// Receives each line of a stream, without its end.
 using LineFn = std::function<void(std::string_view line)>;
 
-/// What reads the output of a program. A stream without a function is that of
-/// this program.
+/// What reads the output of a program. A stream without a function is this
+/// program's.
 struct ProgramStreams {
   LineFn output = {}, errors = {};
 };

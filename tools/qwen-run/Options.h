@@ -30,7 +30,7 @@ inline constexpr int64_t kMost = INT32_MAX;
 
 /// Options that replace values of the checkpoint's generation config.
 struct SamplingFlags {
-  /// Its settings come before those of the other flags; empty: none.
+  /// The preset, whose settings come before the other flags; empty: none.
   std::string preset;
 #define QWEN_SAMPLING(Type, Field, Name, ...) std::optional<Type> Field;
 #include "qwen/ABI/SamplerOptions.def"
@@ -103,14 +103,14 @@ struct RunFlags {
 void addFile(const Command &command, ModelFile &file,
              const char *name = "MODEL", const char *part = "The model");
 
-/// Adds the options of RunFlags but the file: those of an engine of all
-/// commands and of `parts`. Without EnginePart::Snapshots, the engine takes
-/// none.
+/// Adds the options of RunFlags but the file: the engine's options for all
+/// commands and for `parts`. Without EnginePart::Snapshots, the engine takes no
+/// snapshots.
 void addRun(const Command &command, RunFlags &flags,
             std::initializer_list<EnginePart> parts = {});
 
-/// Adds --preset, an option for each row of SamplerOptions.def, those of lists
-/// and --seed.
+/// Adds --preset, an option for each row of SamplerOptions.def, the options of
+/// lists and --seed.
 void addSampling(const Command &command, SamplingFlags &flags);
 
 /// Adds an option for each row of BeamOptions.def, --early-stopping and

@@ -45,7 +45,7 @@ private:
     Times times;
   };
 
-  /// Bytes of an op in `step`, of which `tracer` knows the calls.
+  /// Bytes of an op in `step`. `tracer` knows its calls.
   double bytesOf(size_t op, const Tracer &tracer,
                  const SequenceStep &step) const;
   /// All ops together.

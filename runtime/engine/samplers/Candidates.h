@@ -144,7 +144,7 @@ public:
   }
   /// Removes those behind `last`.
   void keepUpTo(CandidateKey last);
-  /// Removes those of a smaller weight than `least`, but not the first.
+  /// Removes candidates of a smaller weight than `least`, but not the first.
   void keepAbove(double least);
   /// Those for which `isIn` is true, in an order of their own, until the
   /// candidates change.
@@ -184,8 +184,8 @@ private:
   template <typename Visit> void visitBlocks(const Visit &visit) const;
   void fill(WeightBlock &block, size_t begin) const;
 
-  /// The result of `find`; nothing if sums whose last bits are not those of the
-  /// order leave it open.
+  /// The result of `find`; nothing if sums leave it open, whose last bits
+  /// depend on the order.
   std::optional<CandidateKey> findByBuckets(double part);
 
   /// Takes the keys as they are, with the greatest of their logits.
@@ -280,8 +280,8 @@ Distribution Candidates::distribution(const Visit &visit) const {
   visitBlocks([&](const WeightBlock &block) {
     masses.add([&](size_t i) { return toFixed(block.weights[i]); });
     dots.add([&](size_t i) {
-      // A weight of 0 is that of a logit that may be infinitely far below: its
-      // product is no number. Without a branch there are vectors.
+      // A logit of weight 0 may be infinitely far below: its product is no
+      // number. Without a branch there are vectors.
       const double dot = toFixed(block.weights[i] * block.belows[i]);
       return block.weights[i] == 0 ? 0 : dot;
     });

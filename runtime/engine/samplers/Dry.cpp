@@ -19,7 +19,7 @@
 using namespace qwen;
 
 namespace {
-/// The last tokens, of which number 0 is the very last.
+/// The last tokens. Number 0 is the very last.
 struct LastTokens {
   std::span<const int32_t> tokens;
 

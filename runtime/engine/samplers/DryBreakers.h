@@ -12,7 +12,7 @@
 namespace qwen {
 
 /// Sequences of tokens that have one of some texts: a first token in which it
-/// begins, and those of the rest, which may be none.
+/// begins, and the tokens of the rest, which may be empty.
 class DryBreakers {
 public:
   using Rests = std::vector<std::vector<int32_t>>;

@@ -22,16 +22,15 @@ static void divide(float temperature, Candidates &candidates) {
     candidates.keepFirst(1);
 }
 
-/// The temperature grows with the entropy, from that of one token to that of
-/// equal ones.
+/// The temperature grows with the entropy, which is least with one token and
+/// greatest with equal ones.
 static void applyDynamic(const SamplerOptions &options,
                          Candidates &candidates) {
   const double least =
       std::max(0.0, double{options.temperature} - options.temperatureRange);
   const double most = double{options.temperature} + options.temperatureRange;
   const auto count = static_cast<double>(candidates.size());
-  // Sums of one token are exact, and those of others may be off by their last
-  // bits.
+  // Sums of one token are exact, and other sums may be off by their last bits.
   const double share =
       count == 1 ? 0 : candidates.distribution().entropy / numerics::log(count);
   const double power = share <= 0 ? 0

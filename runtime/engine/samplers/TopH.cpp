@@ -11,7 +11,7 @@
 using namespace qwen;
 
 /// Keeps the most likely tokens whose entropies are together at most h times
-/// that of the 100 most likely ones, whose probabilities have the sum 1.
+/// the entropy of the 100 most likely ones, whose probabilities have the sum 1.
 static void cutTopH(const SamplerOptions &options, Candidates &candidates,
                     const CutInputs &) {
   constexpr size_t kMost = 100;

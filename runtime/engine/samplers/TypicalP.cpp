@@ -29,8 +29,7 @@ static size_t bucketOf(float below) {
 }
 
 namespace {
-/// Buckets of which a part may be kept, and among them those that are kept
-/// whole.
+/// The buckets that are kept in part or whole, and among them the whole ones.
 struct Ranges {
   Buckets some, whole;
 };
@@ -79,8 +78,8 @@ private:
 } // namespace
 
 /// Takes buckets in the order of their least shifts until they have `enough`.
-/// The shift of the last kept token is at least that of the last bucket, and
-/// at most the width of a bucket more.
+/// The shift of the last kept token is at least the last bucket's, and at most
+/// the width of a bucket more.
 Ranges Shifts::rangesOf(double enough) const {
   // A shift of a bucket's border may be off by the rounding of `below`.
   constexpr double kRounding = 1e-3;
@@ -115,7 +114,7 @@ Ranges Shifts::rangesOf(double enough) const {
 }
 
 /// Keeps the first tokens, in the order of their shifts, that together have the
-/// probability. Sums are of integers, so those of buckets tell which ones are
+/// probability. Integers are summed, so the sums of buckets tell which ones are
 /// kept whole; only tokens around the last one are ordered.
 static void cutTypicalP(const SamplerOptions &options, Candidates &candidates,
                         const CutInputs &) {

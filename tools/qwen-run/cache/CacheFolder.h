@@ -27,7 +27,7 @@ struct CacheRecord {
   std::string model = {}, options = {};
   /// "q6_k for znver4".
   std::string summary = {};
-  /// Bytes of memory that the model needs, and those of a token of context.
+  /// Bytes of memory that the model needs, and that a token of context needs.
   uint64_t memory = 0, tokenBytes = 0;
   /// The boot in which it was written; empty once the file was compared with
   /// its checksums in a later one.

@@ -194,7 +194,7 @@ public:
   std::string describe();
 
 private:
-  /// Of the cached file, if there is a cache.
+  /// The path of the cached file, if there is a cache.
   std::string path() const { return (*where / (stem + ".qwen")).string(); }
   std::vector<std::string> command(const std::string &output) const;
   bool isUsable(const std::string &name);
@@ -257,7 +257,7 @@ std::optional<uint64_t> Request::memory() const {
 /// compiler only where that is possible, because it takes a part of a second.
 void Request::requireLikelyMemory() const {
   const std::optional<uint64_t> free = freeMemory();
-  // Of bf16, f32 may be made, and of 4 bits 8.
+  // bf16 may become f32, and 4 bits may become 8.
   constexpr uint64_t kMostGrowth = 2;
   if (!free || source.weightBytes() * kMostGrowth < *free)
     return;

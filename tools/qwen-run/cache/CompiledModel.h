@@ -24,8 +24,9 @@ void doubtCachedModels(const std::string &error);
 std::string describeCompile(const std::string &given,
                             const std::vector<CompileArgument> &arguments);
 
-/// What tells the compilers of cached files apart, at the end of their names:
-/// that of the compiler which would run now, or nothing without one.
+/// The digits at the end of the name of a cached file, which tell compilers
+/// apart: the digits of the compiler that would run now, or nothing without
+/// one.
 std::string compilerDigits();
 
 /// "1.5 GiB".

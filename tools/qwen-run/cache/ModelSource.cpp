@@ -114,7 +114,7 @@ static fs::path hubFolder() {
 }
 
 /// Whether `given` has the form of a name on Hugging Face, OWNER/NAME, and not
-/// that of a file.
+/// the form of a file.
 static bool isHubName(const std::string &given) {
   const size_t slash = given.find('/');
   if (slash == 0 || slash == given.npos || slash + 1 == given.size() ||

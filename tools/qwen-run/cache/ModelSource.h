@@ -16,8 +16,8 @@ struct ModelSource {
   /// A compiled file, a folder, or a GGUF file.
   std::filesystem::path path;
   bool isCompiled;
-  /// The model's own name: that of its file or folder, or the last part of its
-  /// name on Hugging Face.
+  /// The model's own name: the name of its file or folder, or the last part of
+  /// its name on Hugging Face.
   std::string name;
 
   /// All files that a compile may read, with their names in the checkpoint,
@@ -33,8 +33,8 @@ struct ModelSource {
 std::vector<std::pair<std::string, std::filesystem::path>>
 filesBelow(const std::filesystem::path &folder);
 
-/// Whether `given` can be a MODEL: a path that exists, or a name of which
-/// Hugging Face's cache has a folder.
+/// Whether `given` can be a MODEL: a path that exists, or a name that has a
+/// folder in Hugging Face's cache.
 bool isModel(const std::string &given);
 
 /// What `given` names. A path that does not exist is a compiled file, whose

@@ -79,7 +79,7 @@ void History::open() {
 }
 
 void History::readAll() {
-  // Of a longer file, the end.
+  // Only the end of a longer file is read.
   constexpr off_t kMostRead = off_t{16} << 20;
   const off_t size = lseek(fd, 0, SEEK_END);
   const off_t begin = size > kMostRead ? size - kMostRead : 0;

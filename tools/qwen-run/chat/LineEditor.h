@@ -12,7 +12,7 @@
 namespace qwen::run {
 
 /// Edits lines on the terminal of standard input and standard error, with the
-/// history of the user. The keys are those of libedit, which reads the user's
+/// history of the user. libedit gives the keys; it reads the user's
 /// .editrc. A paste of several lines is one line with newlines (bracketed
 /// paste).
 class LineEditor final : public LineInput {

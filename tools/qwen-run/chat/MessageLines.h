@@ -11,8 +11,8 @@
 namespace qwen::run {
 
 /// Joins the lines that a user types. A message is one line, or:
-///  - lines of which all but the last end in a backslash (an odd number of
-///    them), which is removed;
+///  - lines that end in a backslash (an odd number of them), which is removed,
+///    and the line after them;
 ///  - the text between """ at the start of a line and """ at the end of this
 ///    line or of a later one.
 class MessageLines {

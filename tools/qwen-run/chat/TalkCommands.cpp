@@ -156,7 +156,7 @@ void Talk::load(const std::string &argument) {
   conversation.variables = saved.variables;
   sampling = saved.sampling;
   count = saved.count;
-  // The seed of a last message without an answer is that of its answer.
+  // The seed of a last message without an answer is for its answer.
   hasNewSeed = conversation.messages.back()["role"] == "user";
   note("loaded " + std::to_string(conversation.messages.size()) + " messages" +
        (hasNewSeed ? "; /regen answers the last one" : ""));
