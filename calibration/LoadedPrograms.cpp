@@ -13,7 +13,9 @@ static ElfMapping load(const ProgramCode &code) {
 }
 
 int64_t qwen::modelFact(mlir::ModuleOp module, const char *key) {
-  return module->getAttrOfType<mlir::DictionaryAttr>(kModelAttr)
+  return programsOf(module)
+      .front()
+      ->getAttrOfType<mlir::DictionaryAttr>(kModelAttr)
       .getAs<mlir::IntegerAttr>(key)
       .getInt();
 }

@@ -13,13 +13,13 @@
 
 namespace qwen {
 
-/// A fact of the model of `module`: an integer of kModelAttr.
+/// A fact of the model of the first program: an integer of kModelAttr.
 int64_t modelFact(mlir::ModuleOp module, const char *key);
 
 /// Code of compileProgram, with the facts that an engine needs.
 struct LoadedPrograms {
-  /// `module` has the facts of the model. Sequences have up to `context`
-  /// positions. Throws Error.
+  /// The first program of `module` has the facts of the model. Sequences have
+  /// up to `context` positions. Throws Error.
   LoadedPrograms(const ProgramCode &code, mlir::ModuleOp module,
                  int64_t context);
 

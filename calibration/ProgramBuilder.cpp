@@ -15,11 +15,13 @@ mlir::Type qwen::rowsType(mlir::MLIRContext *context, int64_t width) {
 }
 
 ProgramBuilder::ProgramBuilder(mlir::ModuleOp module, llvm::StringRef name,
+                               mlir::func::FuncOp original,
                                mlir::TypeRange arguments)
     : builder(module.getContext()) {
   builder.setInsertionPointToEnd(module.getBody());
   function = mlir::func::FuncOp::create(builder, module.getLoc(), name,
                                         builder.getFunctionType(arguments, {}));
+  function->setAttr(kModelAttr, original->getAttr(kModelAttr));
   builder.setInsertionPointToEnd(function.addEntryBlock());
 }
 

@@ -21,8 +21,9 @@ mlir::Type rowsType(mlir::MLIRContext *context, int64_t width);
 class ProgramBuilder {
 public:
   /// A public function `name` with these arguments, at the end of `module`.
+  /// Its model is that of `original`, whose ops it copies.
   ProgramBuilder(mlir::ModuleOp module, llvm::StringRef name,
-                 mlir::TypeRange arguments);
+                 mlir::func::FuncOp original, mlir::TypeRange arguments);
 
   mlir::func::FuncOp program() const { return function; }
   mlir::Value argument(unsigned i) { return function.getArgument(i); }

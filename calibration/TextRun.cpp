@@ -96,21 +96,21 @@ static void nameWeights(ProgramBuilder &program, mlir::ModuleOp from,
 TextRun::Program TextRun::emptyProgram() {
   Program made = {
       mlir::ModuleOp::create(mlir::UnknownLoc::get(module.getContext())), {}};
-  for (const char *fact : {kModelAttr, kStageAttr})
-    (*made.module)->setAttr(fact, module->getAttr(fact));
+  (*made.module)->setAttr(kStageAttr, module->getAttr(kStageAttr));
   return made;
 }
 
 TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
   mlir::MLIRContext *context = module.getContext();
   Program made = emptyProgram();
-  ProgramBuilder builder(*made.module, kProgram,
+  mlir::func::FuncOp forward = programsOf(module).front();
+  ProgramBuilder builder(*made.module, kProgram, forward,
                          {rowsType(context, width), integersType(context)});
   builder.setLimits(std::max(window, kCallTokens / window * window), 1);
   builder.useCachesOf(0);
   builder.nameArgument(0, kHidden);
   builder.map(sublayer.input, builder.argument(0));
-  builder.map(programsOf(module).front().getArgument(1), builder.argument(1));
+  builder.map(forward.getArgument(1), builder.argument(1));
   if (WantedTokensOp view = sublayer.view)
     builder.map(view.getResult(), builder.copy(view.getInput()));
   llvm::SmallVector<std::pair<std::string, mlir::Value>> results;
@@ -130,7 +130,7 @@ TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
 
 std::unique_ptr<TextRun::Head> TextRun::makeHead(const Sublayer &head) {
   Program made = emptyProgram();
-  ProgramBuilder builder(*made.module, kProgram,
+  ProgramBuilder builder(*made.module, kProgram, programsOf(module).front(),
                          {rowsType(module.getContext(), width)});
   builder.setLimits(kHeadRows, kHeadRows);
   builder.nameArgument(0, kHidden);

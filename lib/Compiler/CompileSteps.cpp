@@ -83,9 +83,9 @@ Compile::Compile(const std::filesystem::path &path, CompileOptions given,
     : options(std::move(given)), hooks(std::move(added)),
       targets(resolveTargets(options.target)) {
   loadDialects(context);
-  model =
-      importCheckpoint(path, context, options.ignoredTensors, options.adapters,
-                       options.pruning, options.ropeScaling);
+  model = importCheckpoint(path, context, kModelPrograms,
+                           {options.ignoredTensors, options.adapters,
+                            options.pruning, options.ropeScaling});
   // Rotated matrices keep no integers.
   if (options.grids && !options.weights && options.tensorWeights.empty() &&
       options.rotate != Rotate::On)

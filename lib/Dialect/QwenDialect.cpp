@@ -331,10 +331,10 @@ static constexpr StringRef kSize = "an i64 of 0 or more";
 
 static constexpr KnownAttribute kKnownAttributes[] = {
     {kStageAttr, Owner::Module, isStage, "a stage"},
-    {kModelAttr, Owner::Module, isA<DictionaryAttr>, "a dictionary"},
     {kKvFormatAttr, Owner::Module, isA<KvFormatAttr>, "a #qwen.kv_format"},
     {kWeightBytesAttr, Owner::Module, isSize, kSize},
     {kTargetFeaturesAttr, Owner::Module, isA<FeaturesAttr>, "a #qwen.features"},
+    {kModelAttr, Owner::Program, isA<DictionaryAttr>, "a dictionary"},
     {kMaxTokensAttr, Owner::Program, isLimit, kLimit},
     {kMaxRowsAttr, Owner::Program, isLimit, kLimit},
     {kStepBackAttr, Owner::Program, isStepBack, kStepBack},

@@ -1,5 +1,6 @@
 //===- GraphBuilderTest.cpp - From checkpoints to graphs ------------------===//
 
+#include "PrefixedCheckpoint.h"
 #include "TinyModel.h"
 #include "qwen/Dialect/QwenDialect.h"
 
@@ -10,12 +11,14 @@
 using namespace qwen;
 using namespace qwen::test;
 
+/// The name of an op.
+static std::string nameOf(mlir::Operation *op) {
+  return llvm::cast<mlir::NameLoc>(op->getLoc()).getName().str();
+}
+
 /// The ops of `forward` as "<op> <name>(<operands>)". The name of an op is its
 /// location; an operand is the name of the op that defines it.
 static std::vector<std::string> opsOf(mlir::ModuleOp module) {
-  const auto nameOf = [](mlir::Operation *op) {
-    return llvm::cast<mlir::NameLoc>(op->getLoc()).getName().str();
-  };
   const auto operandOf = [&](mlir::Value value) {
     if (auto argument = llvm::dyn_cast<mlir::BlockArgument>(value))
       return "%" + std::to_string(argument.getArgNumber());
@@ -135,17 +138,15 @@ TEST(GraphBuilder, StatesTheFacts) {
   tinyQwen3().write(dir);
   mlir::MLIRContext context;
   const ImportedModel model = importCheckpoint(dir.path(), context);
+  mlir::func::FuncOp forward = programsOf(*model.module).front();
   std::string facts;
-  llvm::raw_string_ostream(facts)
-      << model.module.get()->getDiscardableAttrDictionary();
+  llvm::raw_string_ostream(facts) << forward->getAttr(kModelAttr);
   EXPECT_EQ(facts,
-            "{qwen.model = {architecture = \"Qwen3ForCausalLM\", head_dim = 16 "
+            "{architecture = \"Qwen3ForCausalLM\", head_dim = 16 "
             ": i64, heads = 6 : i64, hidden_size = 64 : i64, intermediate_size "
             "= 96 : i64, kv_heads = 2 : i64, layers = 1 : i64, max_position = "
             "128 : i64, rms_norm_eps = 5.000000e-01 : f64, rope_theta = "
-            "1.000000e+04 : f64, tied = false, vocab_size = 200 : i64}, "
-            "qwen.stage = \"graph\"}");
-  mlir::func::FuncOp forward = programsOf(*model.module).front();
+            "1.000000e+04 : f64, tied = false, vocab_size = 200 : i64}");
   EXPECT_EQ(forward.getSymName(), kForwardName);
   for (const auto &[name, limit] :
        {std::pair(kMaxTokensAttr, 512), std::pair(kMaxRowsAttr, 64)})
@@ -161,6 +162,53 @@ TEST(GraphBuilder, StatesTheFacts) {
       EXPECT_EQ(attention.getKvHeads(), 2u);
     }
   });
+}
+
+/// The values of a weight.
+static std::vector<float> valuesOf(const WeightSources &weights,
+                                   const std::string &name) {
+  const WeightSource &source = *weights.find(name)->source;
+  std::vector<float> values(static_cast<size_t>(source.shape().values()));
+  source.read(0, source.shape().outputs(), values.data());
+  return values;
+}
+
+TEST(GraphBuilder, ASecondTextModelHasItsOwnNames) {
+  // Divided queries and linear attention, and experts.
+  for (const char *name : {"qwen3_5-text-f32", "qwen3-moe-f32"}) {
+    TempDir dir;
+    writeTwice(std::string(QWEN_SOURCE_DIR "/test/Inputs/checkpoints/") + name,
+               dir, [](const std::string &tensor) { return tensor; });
+    mlir::MLIRContext context;
+    const ImportedModel model =
+        importCheckpoint(dir.path(), context, kTwoTextModels);
+    EXPECT_TRUE(mlir::succeeded(mlir::verify(*model.module)));
+    EXPECT_TRUE(model.unusedTensors.empty()) << name;
+    const WeightSources &weights = model.checkpoint->weights();
+    const mlir::SymbolTable symbols(*model.module);
+    int count = 0;
+    for (WeightOp weight : model.module.get().getOps<WeightOp>()) {
+      const std::string own = weight.getSymName().str();
+      if (own.starts_with("draft."))
+        continue;
+      auto draft = symbols.lookup<WeightOp>("draft." + own);
+      ASSERT_TRUE(draft) << own;
+      EXPECT_EQ(draft.getType(), weight.getType());
+      ++count;
+      auto source = llvm::dyn_cast<SourceAttr>(draft.getSource());
+      if (!source)
+        continue;
+      EXPECT_EQ(source.getName().getValue(), "draft." + own);
+      EXPECT_EQ(valuesOf(weights, "draft." + own), valuesOf(weights, own))
+          << own;
+    }
+    EXPECT_GT(count, 20) << name;
+    auto programs = programsOf(*model.module);
+    ASSERT_EQ(programs.size(), 2u);
+    for (auto [op, draft] :
+         llvm::zip_equal(programs[0].getOps(), programs[1].getOps()))
+      EXPECT_EQ(nameOf(&draft), "draft." + nameOf(&op));
+  }
 }
 
 TEST(OpKinds, EveryOpThatRunsHasOne) {

@@ -1,6 +1,7 @@
 //===- ModelTensorsTest.cpp - The tensors that a model takes --------------===//
 
 #include "GgufBytes.h"
+#include "PrefixedCheckpoint.h"
 #include "TinyModel.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Weights/Forms.h"
@@ -30,7 +31,8 @@ TEST(ModelTensors, ListsUnusedTensors) {
   model.write(dir);
   mlir::MLIRContext context;
   const ImportedModel imported =
-      importCheckpoint(dir.path(), context, {"layers.1", "norm"});
+      importCheckpoint(dir.path(), context, kModelPrograms,
+                       {.ignoredTensors = {"layers.1", "norm"}});
   EXPECT_EQ(imported.unusedTensors,
             (ByKind{{"draft head", {"mtp.norm.weight"}},
                     {"ignored", {next}},
@@ -72,7 +74,10 @@ TEST(ModelTensors, RefusesUnknownTensors) {
   model.write(dir);
   mlir::MLIRContext context;
   const auto errorWith = [&](const std::vector<std::string> &ignored) {
-    return messageOf([&] { importCheckpoint(dir.path(), context, ignored); });
+    return messageOf([&] {
+      importCheckpoint(dir.path(), context, kModelPrograms,
+                       {.ignoredTensors = ignored});
+    });
   };
   EXPECT_EQ(errorWith({"a|b", "^c$"}), "");
   EXPECT_NE(errorWith({"b"}).find("tensor \"a\" (and 1 more) is not a"),
@@ -81,6 +86,33 @@ TEST(ModelTensors, RefusesUnknownTensors) {
                                      "that the model does not use");
   EXPECT_EQ(errorWith({"("}), "--ignore-tensors \"(\" is not a regular "
                               "expression: missing ): (");
+}
+
+TEST(ModelTensors, NamesThoseOfASecondTextModel) {
+  TinyModel model = tinyQwen3();
+  for (const auto &[name, tensor] : tinyQwen3().tensors)
+    model.tensors["draft." + name] = tensor;
+  EXPECT_EQ(
+      errorOf(model),
+      "DIR/model.safetensors: tensor \"draft.lm_head.weight\" (and 13 more) is "
+      "not a tensor of Qwen3ForCausalLM; --ignore-tensors REGEX compiles the "
+      "model without them");
+  // One in a module of the scope, and one beside it.
+  for (const char *name :
+       {"draft.model.layers.0.mlp.up_proj.weight", "draft.lm_head.weight"}) {
+    TinyModel incomplete = model;
+    incomplete.tensors.erase(name);
+    TempDir dir;
+    incomplete.write(dir);
+    mlir::MLIRContext context;
+    EXPECT_NE(messageOf([&] {
+                importCheckpoint(dir.path(), context, kTwoTextModels);
+              })
+                  .find(std::string(" has no tensor \"") + name +
+                        "\", which its "
+                        "configuration demands"),
+              std::string::npos);
+  }
 }
 
 TEST(ModelTensors, RefusesUnknownTensorsOfGguf) {

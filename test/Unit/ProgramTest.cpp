@@ -97,7 +97,7 @@ TEST_F(ProgramTest, ALayerRunsOverTheImagesOfTwo) {
   const Layers layers(forward);
   const auto &attention = layers.sublayers[0].inputs;
   const auto &mlp = layers.sublayers[1].inputs;
-  ProgramBuilder layer(module, "layer",
+  ProgramBuilder layer(module, "layer", forward,
                        {rowsType(&context, kStoriesHidden), integers});
   setLimits(layer.program());
   layer.nameArgument(0, "hidden");
@@ -174,7 +174,7 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
                                           end->getOperandTypes()));
   forward.setResultAttr(1, kNameAttr, builder.getStringAttr("normed"));
 
-  ProgramBuilder half(module, "half", {integers, integers});
+  ProgramBuilder half(module, "half", forward, {integers, integers});
   setLimits(half.program());
   half.map(forward.getArgument(0), half.argument(0));
   half.map(forward.getArgument(1), half.argument(1));
@@ -184,7 +184,7 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
   half.map(wanted.getInput(), x);
   half.finish({{"", half.copy(head.getResult())}, {"hidden", x}});
 
-  ProgramBuilder draft(module, "draft",
+  ProgramBuilder draft(module, "draft", forward,
                        {rowsType(&context, kStoriesHidden), integers});
   setLimits(draft.program());
   draft.nameArgument(0, "normed", "forward");
@@ -300,7 +300,7 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
 }
 
 TEST_F(ProgramTest, ArgumentsNeedAPlace) {
-  ProgramBuilder layer(*model.module, "layer",
+  ProgramBuilder layer(*model.module, "layer", forward,
                        {rowsType(&context, kStoriesHidden)});
   setLimits(layer.program());
   layer.nameArgument(0, "hidden", "forward");

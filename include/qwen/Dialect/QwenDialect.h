@@ -76,9 +76,6 @@ struct CacheResource : mlir::SideEffects::Resource::Base<CacheResource> {
 
 /// The name of the Stage that the module has reached.
 inline constexpr char kStageAttr[] = "qwen.stage";
-/// The model's facts, as in the manifest's "model" (docs/artifact.md): a
-/// dictionary.
-inline constexpr char kModelAttr[] = "qwen.model";
 /// Format of the KV cache, a KvFormatAttr.
 inline constexpr char kKvFormatAttr[] = "qwen.kv_format";
 /// Bytes of the weight image, i64.
@@ -88,6 +85,9 @@ inline constexpr char kTargetFeaturesAttr[] = "qwen.target_features";
 
 // Attributes of a program, which is a function.
 
+/// The facts of its model, as in the manifest's "model" (docs/artifact.md): a
+/// dictionary.
+inline constexpr char kModelAttr[] = "qwen.model";
 /// Most tokens and wanted tokens of one call, i64 from 1 to kMostTokens.
 inline constexpr char kMaxTokensAttr[] = "qwen.max_tokens";
 inline constexpr char kMaxRowsAttr[] = "qwen.max_rows";

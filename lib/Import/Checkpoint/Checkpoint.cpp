@@ -26,12 +26,21 @@ namespace fs = std::filesystem;
 
 Checkpoint::Checkpoint(fs::path path, ModelConfig config,
                        GenerationConfig generation, StoredTensors tensors,
-                       WeightSources weights)
+                       WeightSources weights,
+                       std::span<const ModelScope> scopes)
     : where(std::move(path)), model(std::move(config)),
       sampling(std::move(generation)), stored(std::move(tensors)),
-      sources(std::move(weights)) {
+      sources(std::move(weights)), scopes(scopes.begin(), scopes.end()) {
   settleOutput();
   noteOutput();
+}
+
+std::vector<Checkpoint::NamedLayer> Checkpoint::namedLayers() const {
+  std::vector<NamedLayer> all;
+  for (const ModelScope &scope : scopes)
+    for (int64_t layer = 0; layer < model.layers; ++layer)
+      all.push_back({layer, scope.layer(layer)});
+  return all;
 }
 
 const WeightSources::Entry &Checkpoint::weight(const std::string &name,
@@ -86,12 +95,11 @@ void Checkpoint::divideQueries() {
   if (!layersOf(model.architecture).hasGate)
     return;
   const int64_t head = model.headDim, outputs = model.heads * head;
-  for (int64_t layer = 0; layer < model.layers; ++layer) {
+  for (const auto &[number, layer] : namedLayers()) {
     if (std::holds_alternative<LinearAttention>(
-            model.layerKinds[static_cast<size_t>(layer)]))
+            model.layerKinds[static_cast<size_t>(number)]))
       continue;
-    const std::string path =
-        "model.layers." + std::to_string(layer) + ".self_attn.q_proj.";
+    const std::string path = layer + "self_attn.q_proj.";
     const WeightSources::Entry all =
         weight(path + "weight", {{2 * outputs, model.hiddenSize}});
     const auto set = [&](const char *name, int64_t first) {
@@ -106,8 +114,8 @@ void Checkpoint::divideQueries() {
 }
 
 void Checkpoint::orderColumns() {
-  for (int64_t layer = 0; layer < model.layers; ++layer) {
-    const std::string path = "model.layers." + std::to_string(layer) + ".mlp.";
+  for (const auto &[number, layer] : namedLayers()) {
+    const std::string path = layer + "mlp.";
     orderInputs(sources, path + "down_proj.weight",
                 std::array{path + "gate_proj.weight", path + "up_proj.weight"});
   }
@@ -178,9 +186,10 @@ class FolderCheckpoint final : public Checkpoint {
 public:
   FolderCheckpoint(const fs::path &dir, const ModelConfig &model,
                    GenerationConfig sampling, StoredTensors tensors,
-                   WeightSources sources, const AdaptFn &adapt)
+                   WeightSources sources, const AdaptFn &adapt,
+                   std::span<const ModelScope> scopes)
       : Checkpoint(dir, model, std::move(sampling), std::move(tensors),
-                   std::move(sources)) {
+                   std::move(sources), scopes) {
     adaptWeights(adapt);
     if (model.architecture == Architecture::Qwen1)
       divideQwen1Projections(weights());
@@ -196,8 +205,8 @@ public:
       return tensor->name;
     if (config().architecture == Architecture::Qwen1)
       return qwen1Name(name);
-    return name.starts_with(kModel)
-               ? prefix() + std::string(name.substr(kModel.size()))
+    return name.starts_with(kTextModel)
+               ? prefix() + std::string(name.substr(kTextModel.size()))
                : std::string(name);
   }
 
@@ -215,15 +224,13 @@ public:
   }
 
 private:
-  static constexpr std::string_view kModel = "model.";
-
   /// What the names of the text model's tensors begin with.
   std::string prefix() const {
     const auto &all = tensors().tensors();
-    const auto layer = all.lower_bound("model.layers.");
-    if (layer == all.end() || !layer->first.starts_with("model.layers."))
-      return std::string(kModel);
-    const size_t rest = layer->first.size() - kModel.size();
+    const auto layer = all.lower_bound(kTextLayers);
+    if (layer == all.end() || !layer->first.starts_with(kTextLayers))
+      return std::string(kTextModel);
+    const size_t rest = layer->first.size() - kTextModel.size();
     const std::string &own = layer->second.name;
     return own.substr(0, own.size() - std::min(rest, own.size()));
   }
@@ -239,8 +246,9 @@ static void checkIsModel(const fs::path &dir) {
                 dir.string());
 }
 
-static std::unique_ptr<Checkpoint> openFolder(const fs::path &dir,
-                                              const AdaptFn &adapt) {
+static std::unique_ptr<Checkpoint>
+openFolder(const fs::path &dir, const AdaptFn &adapt,
+           std::span<const ModelScope> scopes) {
   requireDirectory(dir);
   checkIsModel(dir);
   ModelConfig model = readModelConfig(dir);
@@ -252,7 +260,7 @@ static std::unique_ptr<Checkpoint> openFolder(const fs::path &dir,
   GenerationConfig sampling = readGenerationConfig(dir, model);
   return std::make_unique<FolderCheckpoint>(dir, model, std::move(sampling),
                                             std::move(tensors),
-                                            std::move(sources), adapt);
+                                            std::move(sources), adapt, scopes);
 }
 
 static bool isGguf(const fs::path &path) {
@@ -260,11 +268,12 @@ static bool isGguf(const fs::path &path) {
   return fs::is_regular_file(path, ignored);
 }
 
-std::unique_ptr<Checkpoint> qwen::openCheckpoint(const fs::path &path,
-                                                 const AdaptFn &adapt) try {
+std::unique_ptr<Checkpoint>
+qwen::openCheckpoint(const fs::path &path, const AdaptFn &adapt,
+                     std::span<const ModelScope> scopes) try {
   if (isGguf(path))
-    return openGguf(path, adapt);
-  return openFolder(path, adapt);
+    return openGguf(path, adapt, scopes);
+  return openFolder(path, adapt, scopes);
 } catch (...) {
   throwInputError();
 }

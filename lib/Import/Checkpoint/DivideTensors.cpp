@@ -12,10 +12,6 @@
 
 using namespace qwen;
 
-static std::string layerPath(int64_t layer) {
-  return "model.layers." + std::to_string(layer) + ".";
-}
-
 //===----------------------------------------------------------------------===//
 // Linear attention
 //===----------------------------------------------------------------------===//
@@ -30,9 +26,9 @@ static void append(std::vector<int64_t> &numbers, int64_t first,
 void Checkpoint::divideLinearProjections() {
   if (!layersOf(model.architecture).joinsProjections)
     return;
-  for (int64_t layer = 0; layer < model.layers; ++layer) {
+  for (const auto &[number, layer] : namedLayers()) {
     const auto *linear = std::get_if<LinearAttention>(
-        &model.layerKinds[static_cast<size_t>(layer)]);
+        &model.layerKinds[static_cast<size_t>(number)]);
     if (!linear)
       continue;
     const auto &[keyHeads, keyDim, heads, valueDim] = *linear;
@@ -49,7 +45,7 @@ void Checkpoint::divideLinearProjections() {
     }
     queries.insert(queries.end(), keys.begin(), keys.end());
     queries.insert(queries.end(), v.begin(), v.end());
-    const std::string path = layerPath(layer) + "linear_attn.in_proj_";
+    const std::string path = layer + "linear_attn.in_proj_";
     const auto divide =
         [&](const char *from, int64_t outputs,
             std::initializer_list<std::pair<const char *, std::vector<int64_t>>>
@@ -93,9 +89,9 @@ void Checkpoint::setGateAndUp(const std::string &path,
 }
 
 void Checkpoint::divideExperts() {
-  for (int64_t layer = 0; layer < model.layers; ++layer) {
-    const ExpertsShape *experts = model.expertsOf(layer);
-    const std::string path = layerPath(layer) + "mlp.experts.";
+  for (const auto &[number, layer] : namedLayers()) {
+    const ExpertsShape *experts = model.expertsOf(number);
+    const std::string path = layer + "mlp.experts.";
     if (!experts || !sources.find(path + "gate_up_proj.weight"))
       continue;
     const WeightSources::Entry both =
@@ -132,12 +128,12 @@ bool Checkpoint::transposesExperts(const std::string &path,
 }
 
 void Checkpoint::stackExperts() {
-  for (int64_t layer = 0; layer < model.layers; ++layer) {
-    const ExpertsShape *experts = model.expertsOf(layer);
+  for (const auto &[number, layer] : namedLayers()) {
+    const ExpertsShape *experts = model.expertsOf(number);
     if (!experts)
       continue;
-    refuseMlxExperts(stored, layerPath(layer));
-    const std::string path = layerPath(layer) + "mlp.experts.";
+    refuseMlxExperts(stored, layer);
+    const std::string path = layer + "mlp.experts.";
     const bool isTransposed = transposesExperts(path, *experts);
     const auto set = [&](const std::string &name, WeightSourcePtr source,
                          std::vector<std::string> tensors) {

@@ -329,8 +329,7 @@ void ConfigReader::readLayerKinds(const StoredTensors &tensors,
     return;
   const LinearAttention linear = readLinear(model);
   for (int64_t layer = 0; layer < model.layers; ++layer)
-    if (tensors.find("model.layers." + std::to_string(layer) +
-                     ".linear_attn.out_proj.weight"))
+    if (tensors.find(ModelScope().layer(layer) + "linear_attn.out_proj.weight"))
       model.layerKinds[static_cast<size_t>(layer)] = linear;
     else if (withoutHeads.contains(layer))
       at(kGgufKvHeads)
@@ -473,9 +472,9 @@ class GgufCheckpoint final : public Checkpoint {
 public:
   GgufCheckpoint(fs::path path, ModelConfig model, GenerationConfig sampling,
                  StoredTensors stored, WeightSources sources, GgufFile gguf,
-                 const AdaptFn &adapt)
+                 const AdaptFn &adapt, std::span<const ModelScope> scopes)
       : Checkpoint(std::move(path), std::move(model), std::move(sampling),
-                   std::move(stored), std::move(sources)),
+                   std::move(stored), std::move(sources), scopes),
         gguf(std::move(gguf)) {
     adaptWeights(adapt);
     divideQueries();
@@ -498,7 +497,8 @@ private:
 } // namespace
 
 std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path,
-                                           const AdaptFn &adapt) {
+                                           const AdaptFn &adapt,
+                                           std::span<const ModelScope> scopes) {
   const std::string where = path.string(), file = path.filename().string();
   StoredTensors tensors(path.parent_path());
   GgufFile gguf = parseGguf(tensors.map(file), where);
@@ -546,5 +546,5 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path,
     divideProjections(model, sources);
   return std::make_unique<GgufCheckpoint>(
       path, model, std::move(generation), std::move(tensors),
-      std::move(sources), std::move(gguf), adapt);
+      std::move(sources), std::move(gguf), adapt, scopes);
 }

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 
 namespace qwen {
 
@@ -15,7 +16,8 @@ namespace qwen {
 /// and for keys and tensors that are missing, contradict each other or are not
 /// supported.
 std::unique_ptr<Checkpoint> openGguf(const std::filesystem::path &path,
-                                     const AdaptFn &adapt);
+                                     const AdaptFn &adapt,
+                                     std::span<const ModelScope> scopes);
 
 /// Adds the tensors of the other split files to `gguf`, the first one, which is
 /// `file` in the folder of `tensors`. Throws Error for files that do not belong

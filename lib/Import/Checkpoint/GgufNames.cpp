@@ -2,6 +2,7 @@
 
 #include "ModuleNames.h"
 #include "qwen/Import/Checkpoint/GgufKeys.h"
+#include "qwen/Import/Checkpoint/ModelScope.h"
 
 using namespace qwen;
 
@@ -11,7 +12,7 @@ static constexpr ModuleName kModules[] = {
     {"lm_head", "output"},
     {"score", "cls.output"},
 };
-/// The modules of a layer, behind "model.layers.N." and "blk.N.": first those
+/// The modules of a layer, behind its name and "blk.N.": first those
 /// that only models with linear attention have.
 static constexpr ModuleName kLayerModules[] = {
     {"post_attention_layernorm", "post_attention_norm"},
@@ -53,7 +54,7 @@ static constexpr size_t kLinearModules = 13;
 
 static ModuleNames namesOf(Architecture architecture) {
   const std::span<const ModuleName> all = kLayerModules;
-  return {{"model.layers.", "blk."},
+  return {{kTextLayers, "blk."},
           kModules,
           layersOf(architecture).hasLinear ? all : all.subspan(kLinearModules)};
 }

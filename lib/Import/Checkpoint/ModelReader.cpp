@@ -2,6 +2,7 @@
 
 #include "ModelReader.h"
 
+#include "qwen/Import/Checkpoint/ModelScope.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"
 
@@ -44,7 +45,7 @@ void qwen::setYarn(ModelConfig &model, const numerics::Yarn &yarn,
 static void checkK(const std::string &path, const char *tensor, int64_t k) {
   if (k % kGroup != 0)
     throw Error(part::file(path) + ": " +
-                part::subject("K of model.layers.0." + std::string(tensor)) +
+                part::subject("K of " + ModelScope().layer(0) + tensor) +
                 " is " + part::found(k) + " when " +
                 part::needed("a multiple of " + std::to_string(kGroup)) +
                 " is needed");

@@ -5,6 +5,7 @@
 #include "ModelReader.h"
 #include "ModuleNames.h"
 
+#include "qwen/Import/Checkpoint/ModelScope.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Weights/Sources.h"
 
@@ -84,7 +85,7 @@ static constexpr ModuleName kQwen1LayerModules[] = {
     {"mlp.down_proj", "mlp.c_proj"},
 };
 static constexpr ModuleNames kNames = {
-    {"model.layers.", "transformer.h."}, kQwen1Modules, kQwen1LayerModules};
+    {kTextLayers, "transformer.h."}, kQwen1Modules, kQwen1LayerModules};
 
 std::string qwen::qwen1Name(std::string_view name) {
   return kNames.rename(name, &ModuleName::model, &ModuleName::own);

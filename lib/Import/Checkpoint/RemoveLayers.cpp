@@ -9,14 +9,12 @@
 
 using namespace qwen;
 
-static constexpr std::string_view kLayers = "model.layers.";
-
 /// The number of the layer in the name of a weight, and the rest of the name.
 static std::optional<std::pair<int64_t, std::string>>
 layerNameOf(std::string_view name) {
-  if (!name.starts_with(kLayers))
+  if (!name.starts_with(kTextLayers))
     return std::nullopt;
-  name.remove_prefix(kLayers.size());
+  name.remove_prefix(kTextLayers.size());
   int64_t number = 0;
   const auto [rest, error] =
       std::from_chars(name.data(), name.data() + name.size(), number);
@@ -71,7 +69,7 @@ std::set<std::string> Checkpoint::removeLayers(const Pruning &pruning) {
     if (number < 0)
       removed.insert(entry.tensors.begin(), entry.tensors.end());
     else
-      kept.set(isLayer ? std::string(kLayers) + std::to_string(number) +
+      kept.set(isLayer ? std::string(kTextLayers) + std::to_string(number) +
                              layer->second
                        : name,
                entry);

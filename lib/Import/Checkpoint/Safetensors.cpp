@@ -4,6 +4,7 @@
 
 #include "CheckpointFile.h"
 #include "qwen/Import/Checkpoint/JsonFile.h"
+#include "qwen/Import/Checkpoint/ModelScope.h"
 
 #include "qwen/Support/Error.h"
 
@@ -236,12 +237,12 @@ struct Prefix {
 /// The text model inside a model with vision, of all versions of transformers,
 /// and base models, without a head. The first row counts.
 static constexpr Prefix kPrefixes[] = {
-    {"model.language_model.", "model."},
-    {"language_model.model.", "model."},
+    {"model.language_model.", kTextModel},
+    {"language_model.model.", kTextModel},
     {"language_model.lm_head.", "lm_head."},
-    {"language_model.", "model."},
+    {"language_model.", kTextModel},
     {"embed_tokens.", "model.embed_tokens."},
-    {"layers.", "model.layers."},
+    {kLayers, kTextLayers},
     {"norm.", "model.norm."},
 };
 

@@ -11,6 +11,7 @@
 #include "qwen/ABI/GenerationConfig.h"
 #include "qwen/Import/Checkpoint/CheckpointTokenizer.h"
 #include "qwen/Import/Checkpoint/ModelConfig.h"
+#include "qwen/Import/Checkpoint/ModelScope.h"
 #include "qwen/Import/Checkpoint/StoredTensors.h"
 #include "qwen/Weights/WeightSource.h"
 
@@ -20,8 +21,10 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace qwen {
 
@@ -30,6 +33,9 @@ namespace qwen {
 /// norms have no factors. `model.tied` is what the tensors say. May add notes
 /// to `model`, and the lm_head.weight of a tied model, which ends that.
 using AdaptFn = std::function<void(ModelConfig &model, WeightSources &weights)>;
+
+/// The scopes of a checkpoint of one text model.
+inline constexpr ModelScope kTextScopes[] = {{}};
 
 class Checkpoint {
 public:
@@ -45,7 +51,8 @@ public:
   const StoredTensors &tensors() const { return stored; }
   /// The weights with the values that ops read, by the names of the Hugging
   /// Face model: q, k and v are apart, as are q and its gate
-  /// ("...q_proj.gate.weight"), and norms have factors. The compiler may
+  /// ("...q_proj.gate.weight"), and norms have factors. That is so in all
+  /// scopes that the checkpoint was opened for. The compiler may
   /// replace them and add others.
   const WeightSources &weights() const { return sources; }
   WeightSources &weights() { return sources; }
@@ -65,10 +72,10 @@ public:
   /// the model has, or to more than kMaxModelPosition.
   void scaleRope(const RopeScaling &scaling);
 
-  /// Removes layers; those behind them get their numbers. Returns the names of
-  /// the tensors that the removed layers read. Throws Error if the
-  /// model lacks a layer, if no layer stays, or if the remaining layers break
-  /// the pattern of a hybrid.
+  /// Removes layers of the text model; those behind them get their numbers.
+  /// Returns the names of the tensors that the removed layers read. Throws
+  /// Error if the model lacks a layer, if no layer stays, or if the remaining
+  /// layers break the pattern of a hybrid.
   std::set<std::string> removeLayers(const Pruning &pruning);
 
   /// The name that the tensor `name` of the Hugging Face model has in this
@@ -90,10 +97,11 @@ public:
 
 protected:
   /// The tensors decide whether the model is tied, whatever the configuration
-  /// says, and whether it gives logits.
+  /// says, and whether it gives logits. Weights are divided in `scopes`, each
+  /// of which has the layers of `model`.
   Checkpoint(std::filesystem::path path, ModelConfig model,
              GenerationConfig sampling, StoredTensors stored,
-             WeightSources sources);
+             WeightSources sources, std::span<const ModelScope> scopes);
 
   /// Calls `adapt`, if there is one.
   void adaptWeights(const AdaptFn &adapt);
@@ -112,6 +120,12 @@ protected:
   void divideQueries();
 
 private:
+  /// What the names of the weights of each layer begin with, in all scopes.
+  struct NamedLayer {
+    int64_t number;
+    std::string path;
+  };
+  std::vector<NamedLayer> namedLayers() const;
   /// Whether the tensors of all experts under `path` have K before outputs.
   bool transposesExperts(const std::string &path,
                          const ExpertsShape &experts) const;
@@ -128,13 +142,15 @@ private:
   GenerationConfig sampling;
   StoredTensors stored;
   WeightSources sources;
+  const std::vector<ModelScope> scopes;
 };
 
 /// Opens a Hugging Face folder or a GGUF file; of a split one, the first file.
-/// Throws Error, which names file and key or tensor, if it is invalid or not
-/// supported, and what `adapt` throws.
-std::unique_ptr<Checkpoint> openCheckpoint(const std::filesystem::path &path,
-                                           const AdaptFn &adapt = {});
+/// `scopes` are those of its programs. Throws Error, which names file and key
+/// or tensor, if it is invalid or not supported, and what `adapt` throws.
+std::unique_ptr<Checkpoint>
+openCheckpoint(const std::filesystem::path &path, const AdaptFn &adapt = {},
+               std::span<const ModelScope> scopes = kTextScopes);
 
 /// The name in `model` of the tensor or module that a Hugging Face folder calls
 /// `name`: the same if the model has none.

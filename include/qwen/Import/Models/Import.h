@@ -5,6 +5,7 @@
 
 #include "qwen/Import/Adapters/Adapters.h"
 #include "qwen/Import/Checkpoint/Checkpoint.h"
+#include "qwen/Import/Models/Programs.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
@@ -25,11 +26,19 @@ inline constexpr int64_t kDefaultMaxRows = 64;
 /// What unused tensors are that --ignore-tensors names.
 inline constexpr std::string_view kIgnoredKind = "ignored";
 
+struct ImportOptions {
+  /// Regular expressions (RE2) of tensors that the model need not use.
+  std::vector<std::string> ignoredTensors = {};
+  std::vector<AdapterOption> adapters = {};
+  Pruning pruning = {};
+  std::optional<RopeScaling> scaling = {};
+};
+
 struct ImportedModel {
-  /// At stage "graph". `kModelAttr` has the facts of the manifest that come
-  /// from the checkpoint: architecture, vocab_size, hidden_size, layers, heads,
-  /// kv_heads, head_dim, intermediate_size (i64), rope_theta, rms_norm_eps
-  /// (f64), tied (bool), and max_position (i64).
+  /// At stage "graph". `kModelAttr` of a program has the facts of the manifest
+  /// that come from the checkpoint: architecture, vocab_size, hidden_size,
+  /// layers, heads, kv_heads, head_dim, intermediate_size (i64), rope_theta,
+  /// rms_norm_eps (f64), tied (bool), and max_position (i64).
   mlir::OwningOpRef<mlir::ModuleOp> module;
   /// What the weights of `checkpoint` read besides its own files.
   std::vector<StoredTensors> adapters;
@@ -39,27 +48,26 @@ struct ImportedModel {
   std::map<std::string, std::vector<std::string>, std::less<>> unusedTensors;
 };
 
-/// Builds `forward(%ids, %positions) -> logits`, with one qwen op for each
-/// operation of the model. The location of an op is its path in the Hugging
-/// Face model without the leading "model." ("layers.0.self_attn.q_proj").
-/// Weights are symbols with the names of Checkpoint::weights(); their values
-/// stay in the files.
+/// Builds `programs` in their order, with one qwen op for each operation of the
+/// model; `forward(%ids, %positions) -> logits` is the first. The location of
+/// an op is its path in its program's scope ("layers.0.self_attn.q_proj"),
+/// behind ModelScope::ops. Weights are symbols with the names of
+/// Checkpoint::weights(), and programs that read one weight share it; their
+/// values stay in the files.
 ///
 /// Loads the required dialects into `context`. Throws Error like
 /// openCheckpoint. Also throws Error, naming tensor and file, for a tensor that
 /// is missing, has a type that is not supported, or a shape that contradicts
-/// the configuration, and for a tensor that the model does not use, unless it
-/// is known (Known.h) or a regular expression (RE2) of `ignoredTensors` matches
-/// its name in the file. Each of these must match such a tensor. The adapters
-/// are merged in their order; throws Error like mergeAdapter. Then the layers
-/// of `pruning` are removed (Checkpoint::removeLayers) and positions are scaled
+/// the configuration, and for one that no program uses, unless it is known
+/// (Known.h) or an expression of `ignoredTensors` matches its name in the file.
+/// Each of these must match such a tensor. The adapters are merged in their
+/// order; throws Error like mergeAdapter. Then the layers of `pruning` are
+/// removed (Checkpoint::removeLayers) and positions are scaled
 /// (Checkpoint::scaleRope).
 ImportedModel
 importCheckpoint(const std::filesystem::path &path, mlir::MLIRContext &context,
-                 const std::vector<std::string> &ignoredTensors = {},
-                 const std::vector<AdapterOption> &adapters = {},
-                 const Pruning &pruning = {},
-                 const std::optional<RopeScaling> &scaling = {});
+                 llvm::ArrayRef<ModelProgram> programs = kModelPrograms,
+                 const ImportOptions &options = {});
 
 } // namespace qwen
 

@@ -1,0 +1,65 @@
+//===- ModelScope.h - Where a program's weights and ops stand ---*- C++ -*-===//
+
+#ifndef QWEN_IMPORT_CHECKPOINT_MODELSCOPE_H
+#define QWEN_IMPORT_CHECKPOINT_MODELSCOPE_H
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace qwen {
+
+/// What the names of weights begin with: those of the text model's layers,
+/// those of its other modules, and those of layers inside any scope.
+inline constexpr std::string_view kTextLayers = "model.layers.";
+inline constexpr std::string_view kTextModel =
+    kTextLayers.substr(0, kTextLayers.find('.') + 1);
+inline constexpr std::string_view kLayers =
+    kTextLayers.substr(kTextModel.size());
+
+/// Where the weights and the ops of a program stand: what their names begin
+/// with. The default is the text model of a checkpoint. The characters must
+/// outlive the scope.
+struct ModelScope {
+  /// Of the modules of the program, such as layers and norms; it is empty or
+  /// ends with a dot: "model.", or "draft.model." of a text model in the
+  /// module "draft".
+  std::string_view tensors = kTextModel;
+  /// Of ops: "", or "draft.".
+  std::string_view ops = {};
+
+  bool operator==(const ModelScope &) const = default;
+
+  /// The weight or module `path` of the scope: "model.norm.weight" for
+  /// "norm.weight".
+  std::string weight(std::string_view path) const {
+    return std::string(tensors).append(path);
+  }
+
+  /// The weight or module `path` beside those of the scope: "lm_head.weight",
+  /// or "draft.lm_head.weight" for the tensors "draft.model.".
+  std::string beside(std::string_view path) const {
+    const std::string_view module = tensors.substr(0, tensors.rfind('.'));
+    return std::string(module.substr(0, module.rfind('.') + 1)).append(path);
+  }
+
+  /// The op `path` of the scope.
+  std::string op(std::string_view path) const {
+    return std::string(ops).append(path);
+  }
+
+  /// What the names of the weights of layer `layer` begin with:
+  /// "model.layers.3.".
+  std::string layer(int64_t layer) const {
+    return weight(layerPath(layer)).append(".");
+  }
+
+  /// The path of layer `layer` inside the scope: "layers.3".
+  static std::string layerPath(int64_t layer) {
+    return std::string(kLayers).append(std::to_string(layer));
+  }
+};
+
+} // namespace qwen
+
+#endif // QWEN_IMPORT_CHECKPOINT_MODELSCOPE_H

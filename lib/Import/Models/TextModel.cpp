@@ -1,0 +1,29 @@
+//===- TextModel.cpp - A text model ---------------------------------------===//
+//
+// (%ids, %positions) -> logits: the embedding, all layers, and the norm and the
+// head of the wanted tokens.
+//
+//===----------------------------------------------------------------------===//
+
+#include "LayerBuilder.h"
+
+using namespace mlir;
+using namespace qwen;
+
+void qwen::buildTextModel(ModuleBuilder &module, const ModelProgram &program) {
+  const ModelConfig &config = module.checkpoint().config();
+  MLIRContext *context = module.context();
+  const Type tokens = RankedTensorType::get({ShapedType::kDynamic},
+                                            IntegerType::get(context, 32));
+  const Type logits =
+      LayerBuilder::activations(context, config.output.width(config.vocabSize));
+  auto function = module.add(
+      program, config, FunctionType::get(context, {tokens, tokens}, {logits}));
+  LayerBuilder builder(module, config, program.scope, &function.front());
+  Value x = builder.embedding(function.getArgument(0));
+  builder.rotateBy(function.getArgument(1));
+  for (int64_t layer = 0; layer < config.layers; ++layer)
+    x = builder.layer(layer, x);
+  x = builder.norm("norm", builder.wantedTokens(x));
+  builder.finish(builder.head(x));
+}
