@@ -4,6 +4,7 @@
 #include "qwen/Numerics/Rotation.h"
 #include "qwen/Transforms/Passes.h"
 
+#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
 
@@ -30,43 +31,68 @@ struct Fold {
   /// Whether the columns undo a `qwen.hadamard`.
   std::optional<bool> hadamard = {};
   std::optional<int64_t> outputs = {};
+  bool operator==(const Fold &) const = default;
 };
+
+/// A result of a program: the program's symbol and the name of the result.
+using ResultName = std::pair<Attribute, Attribute>;
 
 /// Collects the folds of all programs of a module, and then changes the
 /// weights.
 class Rotation {
 public:
-  explicit Rotation(ModuleOp module) : symbols(module), builder(module) {
+  explicit Rotation(ModuleOp module)
+      : programs(programsOf(module)), symbols(module), builder(module) {
     WeightOp first = *module.getOps<WeightOp>().begin();
     builder.setInsertionPoint(first);
   }
 
-  LogicalResult add(func::FuncOp program);
-  LogicalResult apply();
+  LogicalResult run();
 
 private:
+  using WeightFolds = llvm::MapVector<StringAttr, Fold>;
+
+  void inspect(func::FuncOp program);
+  bool readsStream(OpOperand &use) const;
+  bool takesStream(OpOperand &use) const;
+  bool beginsStream(Value value) const;
+  LogicalResult add(func::FuncOp program);
+  FailureOr<WeightFolds> foldsOfWeights();
+  LogicalResult apply();
+
+  void addArgument(BlockArgument argument);
+  void addResults(func::ReturnOp op);
   LogicalResult addOp(Operation &op);
+  LogicalResult addFirst(Operation &op);
   LogicalResult addReader(Operation &op, StreamUse use);
   LogicalResult addSum(Operation &op);
   LogicalResult addNorm(StreamOp op);
   LogicalResult addHeads(AttentionOp op);
   LogicalResult addHead(ForwardOp op);
   LogicalResult addHadamard(SwiGluOp op);
-  void turnBack(Operation &op);
+  void turnBack(OpOperand &operand);
 
   LogicalResult fold(Operation *op, FlatSymbolRefAttr weight, const Fold &part);
   LogicalResult foldMatrices(ForwardOp op, const Fold &part);
+  LogicalResult foldProduct(Operation *op, Value product, int64_t size);
   LogicalResult foldOutputs(Operation *op, Value product, int64_t size);
   TurnOp turn(OpBuilder &at, StringRef name, Value tokens, bool back);
-  FlatSymbolRefAttr vector(StringRef name, int64_t size,
+  FlatSymbolRefAttr vector(StringRef name, int64_t width, int64_t size,
                            SourceAttrInterface source);
 
+  SmallVector<func::FuncOp> programs;
   SymbolTable symbols;
   OpBuilder builder;
-  /// The values of the residual stream.
+  /// The turned values of the residual stream, and what turns them back.
   llvm::DenseSet<Value> stream;
-  /// By the names of weights.
-  llvm::MapVector<StringAttr, Fold> folds;
+  llvm::DenseMap<Value, Value> turnedBack;
+  /// Sums that can be values of the stream.
+  llvm::DenseSet<Value> sums;
+  /// Results that stay turned, because another program reads them as the
+  /// stream.
+  llvm::DenseSet<ResultName> kept;
+  /// By the ops that read weights, and the symbols of these.
+  llvm::DenseMap<std::pair<Operation *, Attribute>, Fold> folds;
 };
 } // namespace
 
@@ -74,10 +100,15 @@ private:
 // What is folded
 //===----------------------------------------------------------------------===//
 
-/// Adds `part` to what is folded into `weight`, which `op` reads.
+static LogicalResult refuseFold(Operation *op, Attribute weight) {
+  return op->emitOpError() << "reads " << weight
+                           << ", which another op needs with another rotation";
+}
+
+/// Adds `part` to what `op` needs to be folded into `weight`.
 LogicalResult Rotation::fold(Operation *op, FlatSymbolRefAttr weight,
                              const Fold &part) {
-  Fold &whole = folds[weight.getAttr()];
+  Fold &whole = folds[{op, weight}];
   const auto add = [](auto &to, const auto &from) {
     if (!to)
       to = from;
@@ -86,8 +117,7 @@ LogicalResult Rotation::fold(Operation *op, FlatSymbolRefAttr weight,
   if (add(whole.columns, part.columns) && add(whole.hadamard, part.hadamard) &&
       add(whole.outputs, part.outputs))
     return success();
-  return op->emitOpError() << "reads " << weight
-                           << ", which another op needs with another rotation";
+  return refuseFold(op, weight);
 }
 
 LogicalResult Rotation::foldMatrices(ForwardOp op, const Fold &part) {
@@ -97,53 +127,78 @@ LogicalResult Rotation::foldMatrices(ForwardOp op, const Fold &part) {
   return success();
 }
 
+/// The op whose product, and bias, `value` is, if a rotation can be folded into
+/// the outputs of all that it sums up; else null.
+static ForwardOp writerOf(Value value) {
+  auto bias = value.getDefiningOp<AddBiasOp>();
+  auto writer = (bias ? bias.getInput() : value).getDefiningOp<ForwardOp>();
+  const bool canFold =
+      writer && writer.getSummands() && (!bias || bias.getInput().hasOneUse());
+  return canFold ? writer : ForwardOp();
+}
+
 /// Folds the rotation of blocks of `size` outputs into the product, and all
-/// that is added to it, that only `op` reads.
-LogicalResult Rotation::foldOutputs(Operation *op, Value product,
+/// that is added to it. It has a writer; `op` needs the fold.
+LogicalResult Rotation::foldProduct(Operation *op, Value product,
                                     int64_t size) {
-  auto bias = product.getDefiningOp<AddBiasOp>();
-  const Value before = bias ? bias.getInput() : product;
-  auto writer = before.getDefiningOp<ForwardOp>();
-  const auto summands = writer ? writer.getSummands() : std::nullopt;
-  if (!summands || !product.hasOneUse() || !before.hasOneUse())
-    return op->emitOpError() << "needs a product of its own, before fusion, to "
-                                "fold a rotation into";
-  if (bias && failed(fold(bias, bias.getBiasAttr(), {.outputs = size})))
+  ForwardOp writer = writerOf(product);
+  if (auto bias = product.getDefiningOp<AddBiasOp>();
+      bias && failed(fold(bias, bias.getBiasAttr(), {.outputs = size})))
     return failure();
+  const auto summands = writer.getSummands();
   for (Value summand : *summands)
     if (failed(foldOutputs(op, summand, size)))
       return failure();
   return foldMatrices(writer, {.outputs = size});
 }
 
+/// Folds the rotation of blocks of `size` outputs into the product, and all
+/// that is added to it, that only `op` reads.
+LogicalResult Rotation::foldOutputs(Operation *op, Value product,
+                                    int64_t size) {
+  if (writerOf(product) && product.hasOneUse())
+    return foldProduct(op, product, size);
+  return op->emitOpError() << "needs a product of its own, before fusion, to "
+                              "fold a rotation into";
+}
+
 /// Turns the products that `op` adds to the stream.
 LogicalResult Rotation::addSum(Operation &op) {
-  bool hasStream = false;
   for (Value operand : op.getOperands())
-    if (!hasStream && stream.contains(operand))
-      hasStream = true;
-    else if (failed(foldOutputs(&op, operand, widthOf(operand))))
+    if (!stream.contains(operand) &&
+        failed(foldOutputs(&op, operand, widthOf(operand))))
       return failure();
   stream.insert(op.getResult(0));
   return success();
 }
 
+/// Whether `op` norms what products, before fusion, alone read.
+static bool isBeforeProducts(Operation *op) {
+  if (streamUseOf(op) != StreamUse::Norms || op->use_empty())
+    return false;
+  return llvm::all_of(op->getResult(0).getUses(), [](OpOperand &use) {
+    ForwardOp product = productOf(use);
+    return product && !product.getInPlaceOperand() &&
+           streamUseOf(product) == StreamUse::Other;
+  });
+}
+
 /// Folds the factors of a norm over the stream into the products behind it.
+/// What another op reads is the norm of what was turned back.
 LogicalResult Rotation::addNorm(StreamOp op) {
+  if (!isBeforeProducts(op)) {
+    turnBack(op->getOpOperand(0));
+    return success();
+  }
   const Value normed = op->getResult(0);
   const int64_t width = widthOf(normed);
-  for (OpOperand &use : normed.getUses()) {
-    ForwardOp product = productOf(use);
-    if (!product || product.getInPlaceOperand() ||
-        streamUseOf(product) != StreamUse::Other)
-      return op.emitOpError() << "is read by '" << use.getOwner()->getName()
-                              << "' when only a product, before fusion, can";
-    if (failed(foldMatrices(
-            product, {.columns = Columns{width, op.getChannelFactors()}})))
+  for (OpOperand &use : normed.getUses())
+    if (failed(
+            foldMatrices(productOf(use),
+                         {.columns = Columns{width, op.getChannelFactors()}})))
       return failure();
-  }
   op.setChannelFactors(
-      vector("rotation.ones", width, OnesAttr::get(op.getContext())));
+      vector("rotation.ones", width, width, OnesAttr::get(op.getContext())));
   return success();
 }
 
@@ -168,17 +223,24 @@ LogicalResult Rotation::addHeads(AttentionOp op) {
 // Activations that are turned
 //===----------------------------------------------------------------------===//
 
-/// The vector `name` of `size` values.
-FlatSymbolRefAttr Rotation::vector(StringRef name, int64_t size,
+/// The vector `name` of `size` values for tokens of `width` values; one of
+/// another width than the first has the width in its name.
+FlatSymbolRefAttr Rotation::vector(StringRef name, int64_t width, int64_t size,
                                    SourceAttrInterface source) {
-  if (!symbols.lookup(name)) {
-    auto weight = WeightOp::create(
-        builder, NameLoc::get(builder.getStringAttr(name)), name,
-        RankedTensorType::get(size, builder.getF32Type()), source,
-        /*exact=*/false, FormatAttr());
+  const auto type = RankedTensorType::get(size, builder.getF32Type());
+  std::string own = name.str();
+  auto weight = symbols.lookup<WeightOp>(own);
+  if (weight && (weight.getType() != type || weight.getSource() != source)) {
+    own += "." + std::to_string(width);
+    weight = symbols.lookup<WeightOp>(own);
+  }
+  if (!weight) {
+    weight = WeightOp::create(builder, NameLoc::get(builder.getStringAttr(own)),
+                              own, type, source,
+                              /*exact=*/false, FormatAttr());
     symbols.insert(weight);
   }
-  return FlatSymbolRefAttr::get(builder.getContext(), name);
+  return FlatSymbolRefAttr::get(builder.getContext(), own);
 }
 
 TurnOp Rotation::turn(OpBuilder &at, StringRef name, Value tokens, bool back) {
@@ -186,7 +248,7 @@ TurnOp Rotation::turn(OpBuilder &at, StringRef name, Value tokens, bool back) {
   TurnOp::Properties properties;
   if (back)
     properties.setBack(at.getUnitAttr());
-  properties.setRotation(vector("rotation.values",
+  properties.setRotation(vector("rotation.values", size,
                                 size + numerics::oddPart(size),
                                 RotationAttr::get(at.getContext(), size)));
   return TurnOp::create(at, NameLoc::get(at.getStringAttr(name)),
@@ -207,9 +269,14 @@ LogicalResult Rotation::addHadamard(SwiGluOp op) {
   return foldMatrices(product, {.hadamard = true});
 }
 
-void Rotation::turnBack(Operation &op) {
-  OpBuilder at(&op);
-  op.setOperand(0, turn(at, "turn_back", op.getOperand(0), /*back=*/true));
+/// Lets an op read a value of the stream as it is without rotations.
+void Rotation::turnBack(OpOperand &operand) {
+  Value &plain = turnedBack[operand.get()];
+  if (!plain) {
+    OpBuilder at(operand.getOwner());
+    plain = turn(at, "turn_back", operand.get(), /*back=*/true);
+  }
+  operand.set(plain);
 }
 
 /// The norm before the head leaves hidden values as the model's.
@@ -218,6 +285,104 @@ LogicalResult Rotation::addHead(ForwardOp op) {
   OpOperand &input = *op.getProductInput();
   input.assign(turn(at, "turn", input.get(), /*back=*/false));
   return foldMatrices(op, {.columns = Columns{widthOf(input.get())}});
+}
+
+//===----------------------------------------------------------------------===//
+// Arguments and results
+//===----------------------------------------------------------------------===//
+
+/// Whether an op can read activations as the turned stream, and computes
+/// nothing for that.
+bool Rotation::readsStream(OpOperand &use) const {
+  Operation *op = use.getOwner();
+  return isBeforeProducts(op) || (streamUseOf(op) == StreamUse::Adds &&
+                                  sums.contains(op->getResult(0)));
+}
+
+/// Whether an op can take a value of the stream, turned or turned back.
+bool Rotation::takesStream(OpOperand &use) const {
+  const StreamUse of = streamUseOf(use.getOwner());
+  return of == StreamUse::Norms || of == StreamUse::Leaves ||
+         isa<func::ReturnOp>(use.getOwner()) || readsStream(use);
+}
+
+/// Whether a product is the first value of the stream: norms read it, as well
+/// as the sums of layers.
+bool Rotation::beginsStream(Value value) const {
+  const auto isNormed = [](Operation *user) { return isBeforeProducts(user); };
+  return llvm::any_of(value.getUsers(), isNormed) &&
+         llvm::all_of(value.getUses(),
+                      [&](OpOperand &use) { return takesStream(use); });
+}
+
+/// Turns what `op`, which reads no stream, computes if that is the first value
+/// of one.
+LogicalResult Rotation::addFirst(Operation &op) {
+  if (op.getNumResults() != 1 || !beginsStream(op.getResult(0)))
+    return success();
+  const Value value = op.getResult(0);
+  if (!writerOf(value))
+    return success();
+  stream.insert(value);
+  return foldProduct(&op, value, widthOf(value));
+}
+
+/// The result that an argument reads, if another program leaves it.
+static ResultName resultOf(BlockArgument argument) {
+  auto program = cast<func::FuncOp>(argument.getOwner()->getParentOp());
+  const unsigned i = argument.getArgNumber();
+  return {program.getArgAttr(i, kFromAttr), program.getArgAttr(i, kNameAttr)};
+}
+
+static ResultName resultOf(OpOperand &returned) {
+  auto program = cast<func::FuncOp>(returned.getOwner()->getParentOp());
+  return {FlatSymbolRefAttr::get(program.getSymNameAttr()),
+          program.getResultAttr(returned.getOperandNumber(), kNameAttr)};
+}
+
+/// Finds the sums of `program`, and the results of others that it reads as the
+/// stream.
+void Rotation::inspect(func::FuncOp program) {
+  for (Operation &op : llvm::reverse(program.front()))
+    if (streamUseOf(&op) == StreamUse::Adds &&
+        llvm::all_of(op.getResult(0).getUses(),
+                     [&](OpOperand &use) { return takesStream(use); }))
+      sums.insert(op.getResult(0));
+  for (BlockArgument argument : program.getArguments())
+    if (const ResultName result = resultOf(argument);
+        result.first && llvm::any_of(argument.getUses(), [&](OpOperand &use) {
+          return readsStream(use);
+        }))
+      kept.insert(result);
+}
+
+/// Gives the ops of a program an argument as they read it, turned or plain.
+void Rotation::addArgument(BlockArgument argument) {
+  const bool isTurned = kept.contains(resultOf(argument));
+  SmallVector<OpOperand *> others;
+  for (OpOperand &use : argument.getUses())
+    if (readsStream(use) != isTurned)
+      others.push_back(&use);
+  if (isTurned)
+    stream.insert(argument);
+  if (others.empty())
+    return;
+  auto at = OpBuilder::atBlockBegin(argument.getOwner());
+  const Value other =
+      turn(at, isTurned ? "turn_back" : "turn", argument, /*back=*/isTurned);
+  if (!isTurned)
+    stream.insert(other);
+  for (OpOperand *use : others)
+    use->set(other);
+}
+
+/// Turns results back, but those that stay turned.
+void Rotation::addResults(func::ReturnOp op) {
+  for (OpOperand &operand : op->getOpOperands())
+    if (!stream.contains(operand.get()))
+      kept.erase(resultOf(operand));
+    else if (!kept.contains(resultOf(operand)))
+      turnBack(operand);
 }
 
 //===----------------------------------------------------------------------===//
@@ -232,7 +397,7 @@ LogicalResult Rotation::addReader(Operation &op, StreamUse use) {
   case StreamUse::Norms:
     return addNorm(cast<StreamOp>(op));
   case StreamUse::Leaves:
-    turnBack(op);
+    turnBack(op.getOpOperand(0));
     return success();
   default:
     return op.emitOpError()
@@ -246,6 +411,10 @@ LogicalResult Rotation::addOp(Operation &op) {
     return addHeads(attention);
   if (auto gated = dyn_cast<SwiGluOp>(op))
     return addHadamard(gated);
+  if (auto end = dyn_cast<func::ReturnOp>(op)) {
+    addResults(end);
+    return success();
+  }
   const StreamUse use = streamUseOf(&op);
   if (use == StreamUse::Heads)
     return addHead(cast<ForwardOp>(op));
@@ -256,27 +425,47 @@ LogicalResult Rotation::addOp(Operation &op) {
   }
   if (llvm::none_of(op.getOperands(),
                     [&](Value value) { return stream.contains(value); }))
-    return success();
+    return addFirst(op);
   return addReader(op, use);
 }
 
 LogicalResult Rotation::add(func::FuncOp program) {
-  for (Type type : program.getArgumentTypes())
-    if (!isTokenIntegers(type))
-      return program.emitError()
-             << "program @" << program.getSymName() << " takes " << type
-             << " when only ids and positions can be the arguments of a "
-                "program that is rotated";
-  for (Operation &op : llvm::make_early_inc_range(program.front()))
-    if (failed(addOp(op)))
+  // Not those that turn activations.
+  const auto ops = llvm::to_vector(llvm::make_pointer_range(program.front()));
+  for (BlockArgument argument : program.getArguments())
+    if (!isTokenIntegers(argument.getType()))
+      addArgument(argument);
+  for (Operation *op : ops)
+    if (failed(addOp(*op)))
       return failure();
   return success();
 }
 
+/// What is folded into each weight. Fails if ops need other folds.
+FailureOr<Rotation::WeightFolds> Rotation::foldsOfWeights() {
+  WeightFolds all;
+  for (func::FuncOp program : programs) {
+    const auto uses = SymbolTable::getSymbolUses(&program.getBody());
+    for (const SymbolTable::SymbolUse &use : *uses) {
+      const auto symbol = cast<FlatSymbolRefAttr>(use.getSymbolRef());
+      const Fold needed = folds.lookup({use.getUser(), symbol});
+      if (all.try_emplace(symbol.getAttr(), needed).first->second != needed)
+        return refuseFold(use.getUser(), symbol);
+    }
+  }
+  return all;
+}
+
+/// Changes the weights.
 LogicalResult Rotation::apply() {
+  const FailureOr<WeightFolds> all = foldsOfWeights();
+  if (failed(all))
+    return failure();
   // Nobody reads the weights of norms that are folded everywhere.
   llvm::SmallSetVector<WeightOp, 16> norms;
-  for (const auto &[name, part] : folds) {
+  for (const auto &[name, part] : *all) {
+    if (part == Fold())
+      continue;
     auto weight = symbols.lookup<WeightOp>(name);
     const Columns columns = part.columns.value_or(Columns{0});
     SourceAttrInterface scales;
@@ -299,17 +488,22 @@ LogicalResult Rotation::apply() {
   return success();
 }
 
+LogicalResult Rotation::run() {
+  for (func::FuncOp program : programs)
+    inspect(program);
+  for (func::FuncOp program : programs)
+    if (failed(add(program)))
+      return failure();
+  return apply();
+}
+
 namespace {
 struct Rotate final : qwen::impl::RotateBase<Rotate> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     if (module.getOps<WeightOp>().empty())
       return;
-    Rotation rotation(module);
-    for (func::FuncOp program : programsOf(module))
-      if (failed(rotation.add(program)))
-        return signalPassFailure();
-    if (failed(rotation.apply()))
+    if (failed(Rotation(module).run()))
       signalPassFailure();
   }
 };

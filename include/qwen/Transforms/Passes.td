@@ -27,8 +27,12 @@ def Rotate : Qwen_Pass<"qwen-rotate"> {
     turns the stream back: hidden values are the model's. A second one, behind
     the last norm, turns what the head reads.
 
-    Sources become `#qwen.turned`, and their values f32. Programs take ids and
-    positions only. Run before fusion.
+    An argument or a result of a program is as it is without rotations: where
+    it is the stream, `qwen.turn` turns it. A result stays turned where another
+    program reads it (`qwen.from`) as the stream, in norms before products or in
+    sums. All ops that read a weight must need the same rotations.
+
+    Sources become `#qwen.turned`, and their values f32. Run before fusion.
   }];
 }
 
