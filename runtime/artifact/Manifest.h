@@ -45,15 +45,16 @@
 //                    "top_p": 0.95, "min_p": 0.0, "repetition_penalty": 1.05,
 //                    "bos_token_id": 4093, "eos_token_id": [4095, 4093]},
 //     "quantization": {"quantizer": "gptq", "rotated": true, "awq": false,
-//                      "tokens": 32768, "text": "5d41402abc4b2a76..."}
+//                      "tokens": 32768, "text": "5d41402abc4b2a76..."},
+//     "pruning": {"method": "shortgpt", "layers": [3, 7]}
 //   }
 //
 // All keys are required, except: keys of "work" other than "kind" (0, false
 // or none), keys of "calls" (0), "step_back" of "limits" (0), "output"
 // ("logits"), "labels" (only with "scores", which need them), "pooling"
 // ("last"), "yarn" (not scaled), "experts" (none), "stride" (with "experts" of
-// a tensor only), "bos_token_id" and "quantization" (integers of the checkpoint
-// or rounded). There are no other keys.
+// a tensor only), "bos_token_id", "quantization" (integers of the checkpoint or
+// rounded) and "pruning" (no layer was removed). There are no other keys.
 //
 //===----------------------------------------------------------------------===//
 
