@@ -81,9 +81,10 @@ static uint64_t hashOf(const QuantizeInput &input, const CalibrationText &text,
                        const CalibrationOptions &options) {
   std::string facts = projectVersion();
   llvm::raw_string_ostream out(facts);
-  out << *input.module << infoOf(input.quantizer).name << text.window;
+  out << *input.module << text.window;
   for (const auto &[name, format] : input.formats)
-    out << name << weightFormatName(format);
+    out << name << weightFormatName(format)
+        << infoOf(input.quantizers.find(name)->second).name;
   mlir::ModuleOp module = input.module;
   const llvm::SmallVector<WeightOp> weights(module.getOps<WeightOp>());
   std::vector<uint64_t> hashes(weights.size());
@@ -320,9 +321,10 @@ void Calibration::quantizeMatrices(const StepInput &read,
           source = makeOutputs(
               source,
               outputsFrom(static_cast<int64_t>(expert) * outputs, outputs));
-        made.push_back(quantize(
-            factor ? input.quantizer : Quantizer::Search, source, matrix.format,
-            factor ? &*factor : nullptr, {options.threads, place}));
+        const Quantizer chosen = input.quantizers.find(matrix.name)->second;
+        made.push_back(quantize(factor ? chosen : Quantizer::Search, source,
+                                matrix.format, factor ? &*factor : nullptr,
+                                {options.threads, place}));
         advance(read.matrixWork(matrix) / static_cast<uint64_t>(read.experts));
       }
     }

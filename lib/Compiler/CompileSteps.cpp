@@ -1,68 +1,19 @@
 //===- CompileSteps.cpp - The steps of a compile --------------------------===//
 
-#include "CompileSteps.h"
+#include "ModelState.h"
 
-#include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
-#include "qwen/Import/Checkpoint/JsonFile.h"
 #include "qwen/Quantizers/FindGrid.h"
 #include "qwen/Support/InputError.h"
-
-#include "mlir/IR/Diagnostics.h"
-#include "mlir/Pass/PassManager.h"
+#include "qwen/Transforms/Passes.h"
 
 #include <algorithm>
 
 using namespace qwen;
 
-/// A diagnostic of a pass: "'qwen.linear' op has ..." is about that op, and
-/// "--tensor-weights ..." about an option.
-static ErrorText textOf(llvm::StringRef message) {
-  if (message.empty())
-    return "a pass failed";
-  const bool isOption = message.starts_with("--");
-  const llvm::StringRef quoted = isOption ? "" : "'";
-  const auto [subject, rest] = message.split(isOption ? " " : "' op ");
-  if (rest.empty() || !subject.starts_with(quoted))
-    return message.str();
-  return quoted.str() + part::subject(subject.substr(quoted.size()).str()) +
-         message.substr(subject.size()).str();
-}
-
-/// Runs the passes. Throws their first error as Error.
-static void runManager(mlir::ModuleOp module, mlir::PassManager &manager) {
-  std::string message;
-  mlir::ScopedDiagnosticHandler handler(
-      module.getContext(), [&](mlir::Diagnostic &diagnostic) {
-        if (message.empty() &&
-            diagnostic.getSeverity() == mlir::DiagnosticSeverity::Error)
-          message = diagnostic.str();
-      });
-  if (mlir::failed(manager.run(module)))
-    throw Error(textOf(message));
-}
-
-void qwen::runPasses(mlir::ModuleOp module, CpuFeatureSet features,
-                     PipelineOptions options, Stage last) {
-  module->setAttr(kTargetFeaturesAttr,
-                  FeaturesAttr::get(module.getContext(), features));
-  options.last = std::min(last, Stage::Packed);
-  mlir::PassManager manager(module.getContext());
-  buildPipeline(manager, options);
-  if (last == Stage::Calls) {
-    manager.addPass(createLower());
-    manager.addPass(createVerifyStage({Stage::Calls}));
-  }
-  runManager(module, manager);
-}
-
-void qwen::loadDialects(mlir::MLIRContext &context) {
-  mlir::DialectRegistry registry;
-  registry.insert<QwenDialect>();
-  registerCodeGenDialects(registry);
-  context.appendDialectRegistry(registry);
-  context.loadAllAvailableDialects();
-}
+//===----------------------------------------------------------------------===//
+// What functions of the caller see
+//===----------------------------------------------------------------------===//
 
 /// Replaces what gives the values of `weight`: f32, or integers of `format`.
 static void replaceSource(WeightOp weight, WeightSources &sources,
@@ -76,225 +27,6 @@ static void replaceSource(WeightOp weight, WeightSources &sources,
       context, weight.getSymNameAttr(),
       format ? FormatAttr::get(context, *format) : FormatAttr()));
   sources.set(weight.getSymName().str(), {std::move(source), {}});
-}
-
-Compile::Compile(const std::filesystem::path &path, CompileOptions given,
-                 CompileHooks added)
-    : options(std::move(given)), hooks(std::move(added)),
-      targets(resolveTargets(options.target)) {
-  loadDialects(context);
-  model = importCheckpoint(path, context, kModelPrograms,
-                           {options.ignoredTensors, options.adapters,
-                            options.pruning, options.ropeScaling});
-  // Rotated matrices keep no integers.
-  if (options.grids && !options.weights && options.tensorWeights.empty() &&
-      options.rotate != Rotate::On)
-    keepGrids();
-
-  weights =
-      options.weights.value_or(hasIntegers() ? WeightChoice(KeepFormats())
-                                             : WeightChoice(kDefaultWeights));
-  const int64_t most = checkpoint().config().maxPosition;
-  contextLength = options.context.value_or(most);
-  if (contextLength > most)
-    throw Error(part::subject("--context") + " " + part::found(contextLength) +
-                " is beyond the " + part::needed(most) +
-                " positions that the model was made for "
-                "(max_position_embeddings, context_length, or seq_length of a "
-                "Qwen 1)");
-  setLimits();
-  quantization.rotated = isRotated();
-}
-
-/// Lets matrices of floats keep the integers that they were made of, unless
-/// nothing but matrices of few values has any.
-void Compile::keepGrids() {
-  std::vector<std::pair<WeightOp, std::unique_ptr<Owned>>> grids;
-  bool hasOthers = hasIntegers();
-  WeightSources &sources = model.checkpoint->weights();
-  for (WeightOp weight : model.module->getOps<WeightOp>()) {
-    const auto type = llvm::cast<mlir::RankedTensorType>(weight.getType());
-    if (type.getRank() != 2 || weight.getExact() ||
-        weight.getSource().getIntegers())
-      continue;
-    const WeightSourcePtr source = weight.getSource().open(type, sources);
-    std::unique_ptr<Owned> grid = findGrid(*source);
-    if (!grid)
-      continue;
-    hasOthers = hasOthers || !hasFewValues(*source);
-    grids.emplace_back(weight, std::move(grid));
-  }
-  if (!hasOthers)
-    return;
-  std::map<std::string_view, int64_t> found;
-  for (auto &[weight, grid] : grids) {
-    const WeightFormat format = grid->keptFormat();
-    ++found[weightFormatName(format)];
-    replaceSource(weight, sources, format, std::move(grid));
-  }
-  for (const auto &[format, count] : found)
-    gridNotes.push_back(std::to_string(count) +
-                        " matrices of floats lie on grids of " +
-                        std::string(format) +
-                        ": their integers are kept, and the model is not "
-                        "rotated (--no-grids: as other floats)");
-}
-
-/// Whether `--rotate auto` rotates a model with this matrix.
-static bool gainsByRotation(WeightOp matrix, const QuantizerInfo &quantizer) {
-  const WeightFormat format = matrix.getFormat()->getValue();
-  const int64_t k =
-      llvm::cast<mlir::ShapedType>(matrix.getType()).getDimSize(1);
-  return isQuantized(format) && matrix.getSource().getIntegers() != format &&
-         panelBytes(format, k) * 8 >= kPanelOutputs * k * quantizer.rotatedBits;
-}
-
-bool Compile::isRotated() {
-  if (options.rotate != Rotate::Auto)
-    return options.rotate == Rotate::On;
-  // The stream is turned for all matrices or for none.
-  mlir::OwningOpRef<mlir::ModuleOp> module = quantizedModule();
-  return llvm::all_of(module->getOps<WeightOp>(), [&](WeightOp weight) {
-    return llvm::cast<mlir::ShapedType>(weight.getType()).getRank() != 2 ||
-           weight.getExact() ||
-           gainsByRotation(weight, infoOf(options.quantizer));
-  });
-}
-
-/// The model with the formats of its weights.
-mlir::OwningOpRef<mlir::ModuleOp> Compile::quantizedModule() {
-  mlir::OwningOpRef<mlir::ModuleOp> module = model.module->clone();
-  runPasses(*module, targets.front().features, pipelineOptions(weights),
-            Stage::Quantized);
-  return module;
-}
-
-/// Whether a matrix of the checkpoint has integers, or had some before an
-/// adapter changed it.
-bool Compile::hasIntegers() {
-  return llvm::any_of(model.module->getOps<WeightOp>(), [](WeightOp weight) {
-    return weight.getSource().getIntegers().has_value() ||
-           isQuantized(weight.getKeptFormat());
-  });
-}
-
-void Compile::rotate() {
-  if (!quantization.rotated)
-    return;
-  if (weights == WeightChoice(KeepFormats()) && hasIntegers())
-    throw Error(part::subject("--rotate") +
-                " on needs --weights FORMAT: matrices that are rotated keep no "
-                "integers");
-  mlir::PassManager manager(&context);
-  manager.addPass(createRotate());
-  runManager(*model.module, manager);
-}
-
-/// Sets the limits of a call. Throws Error if a call would have more rows than
-/// tokens.
-void Compile::setLimits() {
-  const int64_t tokens = options.maxTokens.value_or(kDefaultMaxTokens);
-  const int64_t rows =
-      options.maxRows.value_or(std::min(kDefaultMaxRows, tokens));
-  if (rows > tokens)
-    throw Error(part::subject("--max-rows") + " " + part::found(rows) +
-                " is more than the " + part::needed(tokens) +
-                " tokens of a call, which --max-tokens sets");
-  mlir::Builder builder(&context);
-  for (mlir::func::FuncOp program : programsOf(*model.module)) {
-    program->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(tokens));
-    program->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(rows));
-    if (options.stepBack)
-      program->setAttr(kStepBackAttr,
-                       builder.getI64IntegerAttr(options.stepBack));
-  }
-}
-
-PipelineOptions Compile::pipelineOptions(const WeightChoice &choice) const {
-  PipelineOptions result{.kv = kvFormat()};
-  if (const auto *format = std::get_if<WeightFormat>(&choice))
-    result.weights = *format;
-  else
-    result.tensorWeights.push_back("=" + kKeepFormat.str());
-  llvm::append_range(result.tensorWeights, options.tensorWeights);
-  return result;
-}
-
-std::vector<TargetCode> Compile::run(Stage stage) {
-  std::vector<TargetCode> codes;
-  for (Target &target : targets) {
-    mlir::OwningOpRef<mlir::ModuleOp> module = model.module->clone();
-    runPasses(*module, target.features, pipelineOptions(weights), stage);
-    codes.push_back({std::move(target), std::move(module)});
-  }
-  if (stage == Stage::Calls) {
-    for (const std::string &warning : orderTargets(codes))
-      warn(warning);
-    checkShared(codes);
-  }
-  return codes;
-}
-
-mlir::OwningOpRef<mlir::ModuleOp> Compile::packed(const WeightChoice &choice) {
-  mlir::OwningOpRef<mlir::ModuleOp> module = model.module->clone();
-  runPasses(*module, targets.front().features, pipelineOptions(choice),
-            Stage::Packed);
-  return module;
-}
-
-QuantizeInput
-Compile::quantizeInput(const std::optional<TokenizerImport> &tokenizer) {
-  mlir::OwningOpRef<mlir::ModuleOp> module = quantizedModule();
-  QuantizeInput input = {
-      *model.module,     model.checkpoint->weights(), {},
-      options.quantizer, quantization.rotated,        tokenizer};
-  for (WeightOp weight : module->getOps<WeightOp>()) {
-    const WeightFormat format = weight.getFormat()->getValue();
-    if (isQuantized(format) && weight.getSource().getIntegers() != format)
-      input.formats.emplace(weight.getSymName(), format);
-  }
-  return input;
-}
-
-void Compile::scaleChannels(const std::optional<TokenizerImport> &tokenizer) {
-  if (!hooks.scaleChannels)
-    return;
-  const Quantization by = hooks.scaleChannels(quantizeInput(tokenizer));
-  quantization.awq = true;
-  quantization.tokens = by.tokens;
-  quantization.text = by.text;
-}
-
-Quantization
-Compile::quantize(const std::optional<TokenizerImport> &tokenizer) {
-  const QuantizerInfo &info = infoOf(options.quantizer);
-  if (info.needsMoments && !hooks.quantize)
-    throw Error("the quantizer " + part::subject(std::string(info.name)) +
-                " needs a calibration text");
-  Quantization &result = quantization;
-  if (options.quantizer == Quantizer::Rounding)
-    return result;
-  const QuantizeInput input = quantizeInput(tokenizer);
-  if (input.formats.empty() && info.needsMoments)
-    throw Error("the quantizer " + part::subject(std::string(info.name)) +
-                " has nothing to choose: all matrices are floats or keep their "
-                "integers");
-  if (input.formats.empty())
-    return result;
-  if (info.needsMoments) {
-    const Quantization chosen = hooks.quantize(input);
-    result.tokens = chosen.tokens;
-    result.text = chosen.text;
-  }
-  // No product reads an embedding that is not the head.
-  const Quantizer others =
-      info.needsMoments ? Quantizer::Search : options.quantizer;
-  const mlir::SymbolTable symbols(*model.module);
-  for (const auto &[name, format] : input.formats)
-    if (symbols.lookup<WeightOp>(name).getSource().getIntegers() != format)
-      input.replace(name, qwen::quantize(others, input.source(name), format));
-  result.quantizer = info.name;
-  return result;
 }
 
 /// The weight `name` of `module`.
@@ -319,51 +51,326 @@ void QuantizeInput::replace(const std::string &name,
                 std::move(integers));
 }
 
-/// Replaces the chat template by the text of `file`.
-static void replaceTemplate(const std::filesystem::path &file,
-                            TokenizerImport &tokenizer) {
-  const std::optional<std::string> text = readSmallFile(file);
-  if (!text || text->empty())
-    throw Error(part::file(file.string()) +
-                (text ? " is empty" : " does not exist") + ": " +
-                part::needed("a chat template") + " is needed");
-  tokenizer.chatTemplate = *text;
-  tokenizer.chatTemplateFile = file;
+/// The model with the formats and quantizers of the matrices that do not have
+/// their integers yet.
+static QuantizeInput quantizeInput(ModelState &state) {
+  QuantizeInput input = {
+      state.module(), state.model.checkpoint->weights(), {}, {}, state.rotated,
+      state.tokenizer};
+  for (WeightOp matrix : plannedMatrices(state.module())) {
+    const auto quantizer = state.plan.quantizers.find(matrix.getSymName());
+    if (quantizer == state.plan.quantizers.end())
+      continue;
+    const WeightFormat format =
+        state.plan.formats.find(matrix.getSymName())->second;
+    if (matrix.getSource().getIntegers() == format)
+      continue;
+    input.formats.emplace(matrix.getSymName(), format);
+    input.quantizers.insert(*quantizer);
+  }
+  return input;
 }
 
-void Compile::checkTemplate(const TokenizerImport &tokenizer) const {
-  if (!hooks.checkTemplate || tokenizer.chatTemplate.empty())
-    return;
-  try {
-    hooks.checkTemplate(tokenizer.chatTemplate);
-  } catch (const Error &error) {
-    const std::string file = tokenizer.chatTemplateFile.string();
-    if (!options.chatTemplate.empty())
-      throw Error(part::file(file) + ": " + error.what());
-    warn(file + ": " + error.what() +
-         "; qwen-run chat will refuse the model, generate will not");
+//===----------------------------------------------------------------------===//
+// Layers
+//===----------------------------------------------------------------------===//
+
+/// Sets the limits of a call. Throws Error if a call would have more rows than
+/// tokens.
+static void setLimits(mlir::ModuleOp module, const CompileOptions &options) {
+  const int64_t tokens = options.maxTokens.value_or(kDefaultMaxTokens);
+  const int64_t rows =
+      options.maxRows.value_or(std::min(kDefaultMaxRows, tokens));
+  if (rows > tokens)
+    throw Error(part::subject("--max-rows") + " " + part::found(rows) +
+                " is more than the " + part::needed(tokens) +
+                " tokens of a call, which --max-tokens sets");
+  mlir::Builder builder(module.getContext());
+  for (mlir::func::FuncOp program : programsOf(module)) {
+    program->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(tokens));
+    program->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(rows));
+    if (options.stepBack)
+      program->setAttr(kStepBackAttr,
+                       builder.getI64IntegerAttr(options.stepBack));
   }
 }
 
-std::optional<TokenizerImport> Compile::importTokenizer() const try {
-  auto from = checkpoint().readTokenizer();
-  if (!from && !options.chatTemplate.empty())
-    throw Error(part::subject("--chat-template") +
-                " needs a tokenizer, which " +
-                part::file(checkpoint().path().string()) + " lacks");
-  if (!from)
-    return std::nullopt;
-  TokenizerImport tokenizer = buildTokenizer(std::move(*from));
-  for (const std::string &warning : tokenizer.warnings)
-    warn(warning);
-  if (!options.chatTemplate.empty())
-    replaceTemplate(options.chatTemplate, tokenizer);
-  checkTemplate(tokenizer);
-  if (tokenizer.vocabSize > checkpoint().config().vocabSize)
-    throw Error("the tokenizer has " + part::found(tokenizer.vocabSize) +
-                " tokens when the embedding has " +
-                part::needed(checkpoint().config().vocabSize) + " rows");
-  return tokenizer;
-} catch (...) {
-  throwInputError();
+ImportedModel qwen::importModel(const std::filesystem::path &path,
+                                mlir::MLIRContext &context,
+                                const CompileOptions &options,
+                                const Pruning &pruning) {
+  ImportedModel model = importCheckpoint(
+      path, context, kModelPrograms,
+      {options.ignoredTensors, options.adapters, pruning, options.ropeScaling});
+  setLimits(*model.module, options);
+  return model;
+}
+
+static void removeLayers(ModelState &state, const CompileOptions &options,
+                         const CompileHooks &hooks) {
+  if (!hooks.chooseLayers)
+    return;
+  const Pruning pruning = hooks.chooseLayers(quantizeInput(state));
+  state.model = importModel(state.model.checkpoint->path(),
+                            *state.module().getContext(), options, pruning);
+}
+
+//===----------------------------------------------------------------------===//
+// Formats
+//===----------------------------------------------------------------------===//
+
+/// Whether a matrix of the checkpoint has integers, or had some before an
+/// adapter changed it.
+static bool hasIntegers(mlir::ModuleOp module) {
+  return llvm::any_of(module.getOps<WeightOp>(), [](WeightOp weight) {
+    return weight.getSource().getIntegers().has_value() ||
+           isQuantized(weight.getKeptFormat());
+  });
+}
+
+namespace {
+/// A matrix of floats, and the integers that they were made of.
+struct FoundGrid {
+  WeightOp matrix;
+  WeightSourcePtr source;
+  std::unique_ptr<Owned> integers;
+};
+} // namespace
+
+/// The integers of `matrix`, if it has floats on a grid.
+static FoundGrid findGridOf(WeightOp matrix, const ModelState &state) {
+  const WeightSourcePtr source = matrix.getSource().open(
+      llvm::cast<mlir::RankedTensorType>(matrix.getType()),
+      state.model.checkpoint->weights());
+  return {matrix, source, findGrid(*source)};
+}
+
+/// Lets matrices of floats keep the integers that they were made of.
+static void keepGrids(std::vector<FoundGrid> grids, ModelState &state) {
+  std::map<std::string_view, int64_t> found;
+  for (FoundGrid &grid : grids) {
+    const WeightFormat format = grid.integers->keptFormat();
+    ++found[weightFormatName(format)];
+    replaceSource(grid.matrix, state.model.checkpoint->weights(), format,
+                  std::move(grid.integers));
+  }
+  for (const auto &[format, count] : found)
+    state.notes.push_back(std::to_string(count) +
+                          " matrices of floats lie on grids of " +
+                          std::string(format) +
+                          ": their integers are kept, and the model is not "
+                          "rotated (--no-grids: as other floats)");
+}
+
+/// Looks for grids, unless nothing but matrices of few values has any.
+static void findGrids(ModelState &state) {
+  std::vector<FoundGrid> grids;
+  bool hasOthers = hasIntegers(state.module());
+  for (WeightOp matrix : plannedMatrices(state.module())) {
+    if (matrix.getSource().getIntegers())
+      continue;
+    FoundGrid grid = findGridOf(matrix, state);
+    if (!grid.integers)
+      continue;
+    hasOthers = hasOthers || !hasFewValues(*grid.source);
+    grids.push_back(std::move(grid));
+  }
+  if (hasOthers)
+    keepGrids(std::move(grids), state);
+}
+
+/// Formats by the options.
+static void planByRules(ModelState &state, const CompileOptions &options) {
+  // Rotated matrices keep no integers.
+  if (options.grids && !options.weights && options.tensorWeights.empty() &&
+      options.rotate != Rotate::On)
+    findGrids(state);
+  const bool keeps = hasIntegers(state.module());
+  const WeightChoice choice = options.weights.value_or(
+      keeps ? WeightChoice(KeepFormats()) : WeightChoice(kDefaultWeights));
+  if (options.rotate == Rotate::On && keeps &&
+      choice == WeightChoice(KeepFormats()))
+    throw Error(part::subject("--rotate") +
+                " on needs --weights FORMAT: matrices that are rotated keep no "
+                "integers");
+  FormatPlan &plan = state.plan;
+  plan.formats = formatsByRules(state.module(), choice, options.tensorWeights);
+  plan.kv =
+      choice == WeightChoice(WeightFormat::F32) ? KvFormat::F32 : KvFormat::F16;
+  for (WeightOp matrix : plannedMatrices(state.module())) {
+    const WeightFormat format = plan.formats.find(matrix.getSymName())->second;
+    if (isQuantized(format) && (options.rotate == Rotate::On ||
+                                matrix.getSource().getIntegers() != format))
+      plan.quantizers.emplace(matrix.getSymName(), options.quantizer);
+  }
+}
+
+/// Formats by the file of the options. The matrices that keep integers must
+/// have them, or lie on a grid of them.
+static void planByFile(ModelState &state, const CompileOptions &options) {
+  FormatPlan &plan = state.plan;
+  plan = readPlan(options.plan, state.config(), state.module());
+  std::vector<FoundGrid> grids;
+  for (WeightOp matrix : plannedMatrices(state.module())) {
+    const std::string name = matrix.getSymName().str();
+    const WeightFormat format = plan.formats.find(name)->second;
+    if (!isQuantized(format) || plan.quantizers.contains(name))
+      continue;
+    const ErrorText what = part::file(options.plan.string()) +
+                           " keeps the integers of " + part::subject(name);
+    if (options.rotate == Rotate::On)
+      throw Error(what + ", which a model with --rotate on cannot");
+    const std::optional<WeightFormat> own = matrix.getSource().getIntegers();
+    if (own == format)
+      continue;
+    FoundGrid grid = own ? FoundGrid{} : findGridOf(matrix, state);
+    if (!grid.integers || grid.integers->keptFormat() != format)
+      throw InputError(what + " in " +
+                       part::found(std::string(weightFormatName(format))) +
+                       ", but the checkpoint has none in this format");
+    grids.push_back(std::move(grid));
+  }
+  keepGrids(std::move(grids), state);
+}
+
+/// Whether `--rotate auto` rotates a model with this matrix.
+static bool gainsByRotation(WeightOp matrix, const FormatPlan &plan) {
+  const auto quantizer = plan.quantizers.find(matrix.getSymName());
+  if (quantizer == plan.quantizers.end())
+    return false;
+  const WeightFormat format = plan.formats.find(matrix.getSymName())->second;
+  const int64_t k =
+      llvm::cast<mlir::ShapedType>(matrix.getType()).getDimSize(1);
+  return panelBytes(format, k) * 8 >=
+         kPanelOutputs * k * infoOf(quantizer->second).rotatedBits;
+}
+
+static void chooseFormats(ModelState &state, const CompileOptions &options,
+                          const CompileHooks &) {
+  if (options.plan.empty())
+    planByRules(state, options);
+  else
+    planByFile(state, options);
+  state.plan.kv = options.kv.value_or(state.plan.kv);
+  // The stream is turned for all matrices or for none.
+  state.rotated =
+      options.rotate == Rotate::Auto
+          ? llvm::all_of(plannedMatrices(state.module()),
+                         [&](WeightOp matrix) {
+                           return gainsByRotation(matrix, state.plan);
+                         })
+          : options.rotate == Rotate::On;
+  state.record.rotated = state.rotated;
+}
+
+//===----------------------------------------------------------------------===//
+// Channels, rotation
+//===----------------------------------------------------------------------===//
+
+static void scaleChannels(ModelState &state, const CompileOptions &,
+                          const CompileHooks &hooks) {
+  if (!hooks.scaleChannels)
+    return;
+  const Quantization by = hooks.scaleChannels(quantizeInput(state));
+  state.record.awq = true;
+  state.record.tokens = by.tokens;
+  state.record.text = by.text;
+}
+
+static void rotate(ModelState &state, const CompileOptions &,
+                   const CompileHooks &) {
+  if (!state.rotated)
+    return;
+  mlir::PassManager manager(state.module().getContext());
+  manager.addPass(createRotate());
+  runManager(state.module(), manager);
+}
+
+//===----------------------------------------------------------------------===//
+// Integers
+//===----------------------------------------------------------------------===//
+
+/// The matrices of `input` whose quantizers need moments.
+static QuantizeInput partByText(const QuantizeInput &input) {
+  QuantizeInput part = input;
+  std::erase_if(part.quantizers,
+                [](const auto &entry) { return !needsText(entry.second); });
+  std::erase_if(part.formats, [&](const auto &entry) {
+    return !part.quantizers.contains(entry.first);
+  });
+  return part;
+}
+
+/// Lets the caller choose integers by its text.
+static void quantizeByText(const QuantizeInput &input, ModelState &state,
+                           const CompileOptions &options,
+                           const CompileHooks &hooks) {
+  const bool isPlanned = !options.plan.empty();
+  const QuantizeInput matrices = partByText(input);
+  if (matrices.formats.empty() && !isPlanned && needsText(options.quantizer))
+    throw Error("the quantizer " +
+                part::subject(std::string(infoOf(options.quantizer).name)) +
+                " has nothing to choose: all matrices are floats or keep their "
+                "integers");
+  // The text may be for channels or layers.
+  if (matrices.formats.empty() && isPlanned && hooks.quantize &&
+      !hooks.scaleChannels && !hooks.chooseLayers)
+    throw Error(part::file(options.plan.string()) +
+                " has no matrix whose integers a calibration text chooses");
+  if (matrices.formats.empty())
+    return;
+  const Quantizer first = matrices.quantizers.begin()->second;
+  if (!hooks.quantize)
+    throw Error("the quantizer " +
+                part::subject(std::string(infoOf(first).name)) +
+                " needs a calibration text");
+  const Quantization chosen = hooks.quantize(matrices);
+  state.record.tokens = chosen.tokens;
+  state.record.text = chosen.text;
+}
+
+/// The names of the quantizers, in the order of their table.
+static std::string namesOf(const MatrixQuantizers &quantizers) {
+  std::string names;
+  for (Quantizer quantizer : kQuantizers)
+    if (llvm::any_of(quantizers, [&](const auto &entry) {
+          return entry.second == quantizer;
+        }))
+      names +=
+          (names.empty() ? "" : ", ") + std::string(infoOf(quantizer).name);
+  return names;
+}
+
+static void chooseIntegers(ModelState &state, const CompileOptions &options,
+                           const CompileHooks &hooks) {
+  const QuantizeInput input = quantizeInput(state);
+  quantizeByText(input, state, options, hooks);
+  const mlir::SymbolTable symbols(state.module());
+  for (const auto &[name, format] : input.formats) {
+    const Quantizer quantizer = input.quantizers.find(name)->second;
+    if (quantizer == Quantizer::Rounding ||
+        symbols.lookup<WeightOp>(name).getSource().getIntegers() == format)
+      continue;
+    // No product reads an embedding that is not the head.
+    const Quantizer own = needsText(quantizer) ? Quantizer::Search : quantizer;
+    input.replace(name, qwen::quantize(own, input.source(name), format));
+  }
+  if (!input.formats.empty())
+    state.record.quantizer = namesOf(input.quantizers);
+}
+
+//===----------------------------------------------------------------------===//
+// The order of the steps
+//===----------------------------------------------------------------------===//
+
+using Step = void (*)(ModelState &, const CompileOptions &,
+                      const CompileHooks &);
+
+/// By StepId.
+static constexpr Step kSteps[kStepCount] = {
+    removeLayers, chooseFormats, scaleChannels, rotate, chooseIntegers};
+
+void qwen::runStep(StepId step, ModelState &state,
+                   const CompileOptions &options, const CompileHooks &hooks) {
+  kSteps[static_cast<size_t>(step)](state, options, hooks);
 }

@@ -2,7 +2,7 @@
 
 #include "qwen/Compiler/Compiler.h"
 
-#include "CompileSteps.h"
+#include "Compile.h"
 #include "Summary.h"
 
 #include "qwen/CodeGen/Artifact/Code.h"
@@ -62,38 +62,21 @@ void qwen::throwError() {
   }
 }
 
-/// The options with the layers that the caller chooses.
-static CompileOptions withChosenLayers(const std::filesystem::path &checkpoint,
-                                       CompileOptions options,
-                                       const CompileHooks &hooks) {
-  if (!hooks.chooseLayers)
-    return options;
-  std::unique_lock lock(compileMutex());
-  Compile whole(checkpoint, options, {});
-  const std::optional<TokenizerImport> tokenizer = whole.importTokenizer();
-  const QuantizeInput input = whole.quantizeInput(tokenizer);
-  // The caller compiles programs.
-  lock.unlock();
-  options.pruning = hooks.chooseLayers(input);
-  return options;
-}
-
 CompileSummary qwen::compileModel(const std::filesystem::path &checkpoint,
                                   WritableFile &output,
-                                  const CompileOptions &given,
+                                  const CompileOptions &options,
                                   const CompileHooks &hooks) try {
-  const CompileOptions options = withChosenLayers(checkpoint, given, hooks);
   std::unique_lock lock(compileMutex());
   Compile compile(checkpoint, options, hooks);
-  const std::optional<TokenizerImport> tokenizer = compile.importTokenizer();
-  ArtifactInput input = {checkpointName(checkpoint), compile.positions(),
-                         &compile.checkpoint(), &tokenizer};
+  compile.importTokenizer();
   // Hooks of the caller compile programs.
   lock.unlock();
-  compile.scaleChannels(tokenizer);
-  compile.rotate();
-  input.quantization = compile.quantize(tokenizer);
+  compile.runSteps();
   lock.lock();
+  const ModelState &state = compile.state();
+  const ArtifactInput input = {checkpointName(checkpoint), compile.positions(),
+                               &compile.checkpoint(), &state.tokenizer,
+                               state.record};
   const std::vector<TargetCode> codes = compile.run(Stage::Calls);
   const ArtifactSummary written = writeArtifact(
       output, codes, input,
@@ -102,9 +85,10 @@ CompileSummary qwen::compileModel(const std::filesystem::path &checkpoint,
         if (hooks.check)
           hooks.check(file, codes, input);
       });
-  CompileSummary summary = summarize(compile.imported(), codes, written);
-  summary.quantization = input.quantization;
-  llvm::append_range(summary.notes, compile.notes());
+  CompileSummary summary = summarize(state.model, codes, written);
+  summary.quantization = state.record;
+  summary.plan = planText(state.plan, state.config());
+  llvm::append_range(summary.notes, state.notes);
   return summary;
 } catch (...) {
   throwError();
@@ -114,8 +98,8 @@ std::string qwen::emit(const std::filesystem::path &checkpoint,
                        EmittedStage stage, const CompileOptions &options,
                        const CompileHooks &hooks) try {
   const std::lock_guard lock(compileMutex());
-  Compile compile(checkpoint, options, hooks);
-  compile.rotate();
+  Compile compile(checkpoint, options, {.warn = hooks.warn});
+  compile.runSteps(StepId::Rotation);
   const std::vector<TargetCode> codes = compile.run(stageOfPasses(stage));
   if (stage == EmittedStage::LLVM || stage == EmittedStage::Assembly) {
     llvm::LLVMContext context;

@@ -2,7 +2,7 @@
 
 #include "qwen/Compiler/Inspect.h"
 
-#include "CompileSteps.h"
+#include "Compile.h"
 #include "Summary.h"
 
 #include "qwen/Dialect/QwenDialect.h"
@@ -62,8 +62,11 @@ CheckpointFacts qwen::inspectCheckpoint(const std::filesystem::path &checkpoint,
                                         const CompileOptions &options,
                                         const CompileHooks &hooks) try {
   const std::lock_guard lock(compileMutex());
-  Compile compile(checkpoint, options, hooks);
-  const ImportedModel &imported = compile.imported();
+  Compile compile(checkpoint, options,
+                  {.warn = hooks.warn, .checkTemplate = hooks.checkTemplate});
+  compile.importTokenizer();
+  compile.runSteps(StepId::Formats);
+  const ImportedModel &imported = compile.state().model;
   const ModelConfig &model = compile.checkpoint().config();
   CheckpointFacts facts = {};
   facts.formats.reserve(std::size(kWeightFormats));
@@ -71,20 +74,21 @@ CheckpointFacts qwen::inspectCheckpoint(const std::filesystem::path &checkpoint,
   facts.model = model;
   facts.generation = compile.checkpoint().generation();
   facts.context = compile.positions();
-  facts.tokenizer = compile.importTokenizer();
+  facts.tokenizer = compile.state().tokenizer;
   const auto entries = entriesOf(imported);
   for (const WeightSources::Entry *entry : entries)
     facts.parameters += entry->source->shape().values();
   facts.forms = formsOf(entries);
   for (WeightFormat format : kWeightFormats)
     facts.formats.push_back(sizeOf(*compile.packed(format), format, model));
-  compile.rotate();
+  compile.runSteps(StepId::Rotation);
   const std::vector<TargetCode> codes = compile.run(Stage::Calls);
   const FormatSize own = sizeOf(*codes.front().module, kDefaultWeights, model);
   ArtifactSummary written;
   written.weightBytes = own.bytes;
   facts.compiled = summarize(imported, codes, written);
-  llvm::append_range(facts.compiled.notes, compile.notes());
+  facts.compiled.plan = planText(compile.state().plan, model);
+  llvm::append_range(facts.compiled.notes, compile.state().notes);
   facts.tokenBytes = own.tokenBytes;
   return facts;
 } catch (...) {

@@ -25,7 +25,7 @@ WeightSourcePtr qwen::quantize(Quantizer quantizer,
   if (!isQuantized(format) ||
       (source->hasIntegers() && source->keptFormat() == format))
     return source;
-  if (infoOf(quantizer).needsMoments && factor == nullptr)
+  if (needsText(quantizer) && factor == nullptr)
     throw Error("quantizer " + std::string(infoOf(quantizer).name) +
                 " needs moments of the inputs of " + source->name() +
                 ", which calibration gives");

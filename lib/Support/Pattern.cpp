@@ -1,4 +1,4 @@
-//===- Pattern.cpp - Regular expressions of files -------------------------===//
+//===- Pattern.cpp - Regular expressions of users -------------------------===//
 
 #include "qwen/Support/Pattern.h"
 

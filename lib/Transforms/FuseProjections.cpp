@@ -1,8 +1,10 @@
 //===- FuseProjections.cpp - Products that share their input --------------===//
 
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Transforms/FusedProducts.h"
 #include "qwen/Transforms/Passes.h"
 
+#include "mlir/Pass/PassManager.h"
 #include "llvm/ADT/MapVector.h"
 
 using namespace mlir;
@@ -41,29 +43,61 @@ static void fuse(ArrayRef<LinearOp> linears) {
   }
 }
 
+SmallVector<SmallVector<LinearOp>> qwen::productsOfOneInput(Block &block) {
+  llvm::MapVector<std::pair<Value, unsigned>, SmallVector<LinearOp>> sharing;
+  for (LinearOp linear : block.getOps<LinearOp>())
+    if (!linear.getResidual())
+      sharing[{linear.getInput(), linear.getBias().has_value()}].push_back(
+          linear);
+  return llvm::to_vector(llvm::make_second_range(sharing));
+}
+
+std::vector<std::string> qwen::fusedWith(ModuleOp module, StringRef name) {
+  // Biases and residuals are ops of their own at this stage.
+  OwningOpRef<ModuleOp> copy = module.clone();
+  PassManager manager(module.getContext());
+  manager.addPass(createFuseEpilogues());
+  std::vector<std::string> result = {name.str()};
+  if (failed(manager.run(*copy)))
+    return result;
+  const auto take = [&](std::vector<std::string> names) {
+    if (llvm::is_contained(names, name))
+      result = std::move(names);
+  };
+  const auto textOf = [](Attribute symbol) {
+    return cast<FlatSymbolRefAttr>(symbol).getValue().str();
+  };
+  copy->walk([&](Block *block) {
+    for (ArrayRef<LinearOp> linears : productsOfOneInput(*block)) {
+      std::vector<std::string> names;
+      for (LinearOp linear : linears)
+        llvm::append_range(names, llvm::map_range(linear.getWeights(), textOf));
+      take(std::move(names));
+    }
+  });
+  copy->walk([&](ExpertsUpOp up) {
+    if (up.getGateAttr())
+      take({textOf(up.getGateAttr()), textOf(up.getUpAttr())});
+  });
+  return result;
+}
+
 namespace {
 struct FuseProjections final
     : qwen::impl::FuseProjectionsBase<FuseProjections> {
   void runOnOperation() override {
     const SymbolTable symbols(getOperation());
     getOperation().walk([&](Block *block) {
-      // By input, format of the weights and whether they have a bias.
-      llvm::MapVector<std::tuple<Value, Attribute, unsigned>,
-                      SmallVector<LinearOp>>
-          sharing;
-      for (LinearOp linear : block->getOps<LinearOp>()) {
-        if (linear.getResidual())
-          continue;
-        auto weight = symbols.lookup<WeightOp>(
-            cast<FlatSymbolRefAttr>(linear.getWeights()[0]).getValue());
-        if (weight)
-          sharing[{linear.getInput(), weight.getFormatAttr(),
-                   linear.getBias().has_value()}]
-              .push_back(linear);
+      for (ArrayRef<LinearOp> linears : productsOfOneInput(*block)) {
+        llvm::MapVector<Attribute, SmallVector<LinearOp>> byFormat;
+        for (LinearOp linear : linears)
+          if (auto weight = symbols.lookup<WeightOp>(
+                  cast<FlatSymbolRefAttr>(linear.getWeights()[0]).getValue()))
+            byFormat[weight.getFormatAttr()].push_back(linear);
+        for (const auto &[format, same] : byFormat)
+          if (same.size() > 1)
+            fuse(same);
       }
-      for (auto &[key, linears] : sharing)
-        if (linears.size() > 1)
-          fuse(linears);
     });
   }
 };

@@ -26,6 +26,23 @@ llvm::cl::ValuesClass qwen::kvFormatValues() {
   };
 }
 
+llvm::raw_ostream &qwen::operator<<(llvm::raw_ostream &out,
+                                    const MatrixFormat &matrix) {
+  return out << matrix.name << '=' << weightFormatName(matrix.format);
+}
+
+bool llvm::cl::parser<MatrixFormat>::parse(Option &option, StringRef,
+                                           StringRef text,
+                                           MatrixFormat &matrix) {
+  const auto [name, format] = text.rsplit('=');
+  const auto parsed = parseWeightFormat(format);
+  if (!parsed)
+    return option.error("'" + text + "' is not NAME=FORMAT, where FORMAT is " +
+                        weightFormatList());
+  matrix = {name.str(), *parsed};
+  return false;
+}
+
 static void addStageVerifier(OpPassManager &manager, Stage stage) {
   manager.addPass(createVerifyStage({stage}));
 }
@@ -36,8 +53,10 @@ void qwen::buildPipeline(OpPassManager &manager,
   if (options.last == Stage::Graph)
     return;
   manager.addPass(createFuseEpilogues());
-  manager.addPass(
-      createQuantize({options.weights, options.tensorWeights, options.kv}));
+  QuantizeOptions quantize = {options.weights, {}, options.kv};
+  for (const auto &[name, format] : options.formats)
+    quantize.formats.push_back({name, format});
+  manager.addPass(createQuantize(quantize));
   manager.addPass(createFuseProjections());
   manager.addPass(createFuseAttention());
   manager.addPass(createFuseQuantize());
@@ -57,9 +76,9 @@ struct TextOptions : PassPipelineOptions<TextOptions> {
   Option<WeightFormat> weights{
       *this, "weights", llvm::cl::desc("format of the matrices"),
       llvm::cl::init(PipelineOptions().weights), weightFormatValues()};
-  ListOption<std::string> tensorWeights{
-      *this, "tensor-weights",
-      llvm::cl::desc("formats of single matrices, as REGEX=FORMAT")};
+  ListOption<MatrixFormat> formats{
+      *this, "formats",
+      llvm::cl::desc("formats of single matrices, as NAME=FORMAT")};
   Option<KvFormat> kv{*this, "kv", llvm::cl::desc("format of the KV cache"),
                       llvm::cl::init(PipelineOptions().kv), kvFormatValues()};
   Option<Stage> last{
@@ -77,9 +96,10 @@ void qwen::registerPipeline() {
   PassPipelineRegistration<TextOptions>(
       "qwen-pipeline", "Brings an imported graph to the packed stage",
       [](OpPassManager &manager, const TextOptions &text) {
+        MatrixFormats formats;
+        for (const auto &[name, format] : text.formats)
+          formats.insert_or_assign(name, format);
         buildPipeline(manager,
-                      {text.weights,
-                       llvm::to_vector_of<std::string>(text.tensorWeights),
-                       text.kv, text.last});
+                      {text.weights, std::move(formats), text.kv, text.last});
       });
 }

@@ -5,7 +5,7 @@
 #include "qwen/Transforms/Passes.h"
 
 #include "llvm/ADT/DenseMap.h"
-#include <re2/re2.h>
+#include "llvm/ADT/StringMap.h"
 
 using namespace mlir;
 using namespace qwen;
@@ -16,15 +16,6 @@ namespace qwen {
 } // namespace qwen
 
 namespace {
-/// A rule of `tensor-weights`: the format of the matrices with these names.
-struct Rule {
-  std::unique_ptr<RE2> names;
-  /// None keeps the format of the checkpoint.
-  std::optional<WeightFormat> format;
-  /// Whether it matched a matrix.
-  bool isUsed = false;
-};
-
 struct Quantize final : qwen::impl::QuantizeBase<Quantize> {
   using QuantizeBase::QuantizeBase;
 
@@ -46,61 +37,28 @@ struct Quantize final : qwen::impl::QuantizeBase<Quantize> {
   }
 
 private:
-  InFlightDiagnostic emitRuleError(StringRef rule) {
-    InFlightDiagnostic error = getOperation().emitError();
-    error << "--tensor-weights '" << printable(rule) << "' ";
-    return error;
-  }
-
-  FailureOr<Rule> parseRule(StringRef text) {
-    if (!text.contains('='))
-      return emitRuleError(text)
-             << "has no format when 'REGEX=FORMAT' is needed";
-    const auto [regex, name] = text.rsplit('=');
-    const auto format = parseWeightFormat(name);
-    if (!format && name != kKeepFormat)
-      return emitRuleError(text)
-             << "names format '" << printable(name) << "' when " << kKeepFormat
-             << ", " << weightFormatList() << " is needed";
-    Rule rule = {std::make_unique<RE2>(std::string_view(regex), RE2::Quiet),
-                 format};
-    if (!rule.names->ok())
-      return emitRuleError(text) << "is not a regular expression: "
-                                 << printable(rule.names->error());
-    return rule;
-  }
-
-  /// Gives each weight its format. A matrix has the format of the last rule
-  /// that matches its name, or `weights`, unless it is exact.
+  /// Gives each weight its format.
   LogicalResult setFormats() {
-    SmallVector<Rule> rules;
-    for (StringRef text : tensorWeights) {
-      FailureOr<Rule> rule = parseRule(text);
-      if (failed(rule))
-        return failure();
-      rules.push_back(std::move(*rule));
-    }
+    llvm::StringMap<WeightFormat> chosen;
+    for (const auto &[name, format] : formats)
+      chosen[name] = format;
     for (WeightOp weight : getOperation().getOps<WeightOp>()) {
       WeightFormat format = WeightFormat::F32;
       if (cast<ShapedType>(weight.getType()).getRank() == 2) {
-        format = weights;
-        for (Rule &rule : rules)
-          if (RE2::PartialMatch(std::string_view(weight.getSymName()),
-                                *rule.names)) {
-            format = rule.format.value_or(weight.getKeptFormat());
-            rule.isUsed = true;
-          }
+        const auto found = chosen.find(weight.getSymName());
+        format = found == chosen.end() ? weights : found->second;
         if (weight.getExact())
           format = weight.getKeptFormat();
+        if (found != chosen.end())
+          chosen.erase(found);
       }
       weight.setFormatAttr(FormatAttr::get(&getContext(), format));
     }
-    for (const auto &[text, rule] : llvm::zip_equal(tensorWeights, rules))
-      if (!rule.isUsed)
-        return emitRuleError(text)
-               << "matches no matrix of the checkpoint; qwen-opt CHECKPOINT "
-                  "--emit=graph prints their names";
-    return success();
+    if (chosen.empty())
+      return success();
+    return getOperation().emitError()
+           << "has no matrix '" << printable(chosen.begin()->first())
+           << "', which has a format";
   }
 
   /// An op reads matrices of one format. Where gate and up of experts have two,

@@ -1,6 +1,9 @@
 """The errors of qwen-opt (errors.py checks them; docs/testing.md says how to add one)."""
+import functools
 import json
+import pathlib
 
+from checks import run
 from errors_files import (ABSENT, HYBRID, MOE, QWEN2, QWEN3, Row, added, artifact, content, edited, flipped, full_disk, linked, number, quantized, renamed, split_gguf,
                           tensor, unreadable, written)
 
@@ -34,6 +37,30 @@ def input_of(output, name=None):
     """The error of an output that is an input, by another name."""
     found = f"the input '{name}'" if name else "an input"
     return f"qwen-opt: cannot write '{output}': it is {found}; name another file"
+
+
+PLAN = f"qwen-opt {QWEN2} -o out/model.qwen --plan bad"
+
+
+@functools.cache
+def saved_plan():
+    """The plan of a model in q4_0."""
+    run(["qwen-opt", QWEN2, "-o", "out/planned", "--weights", "q4_0", "--save-plan", "out/plan"])
+    text = pathlib.Path("out/plan").read_text()
+    for name in ("planned", "plan"):
+        pathlib.Path("out", name).unlink()
+    return text
+
+
+def plan(name, message, edit, options=""):
+    """`edit` changes the plan, or makes a text of its text."""
+    def make():
+        if isinstance(edit, bytes):
+            return written("bad", edit)()
+        values = json.loads(saved_plan())
+        edit(values)
+        return written("bad", json.dumps(values))()
+    return Row(f"a plan {name}", make, f"{PLAN} {options}".strip(), 3, f"qwen-opt: {message}")
 
 
 NAMES = [chr(c) for c in [*range(33, 127), *range(161, 173), *range(174, 324)]]
@@ -303,10 +330,46 @@ ROWS = [
         "qwen-opt: --max-rows 513 is more than the 512 tokens of a call, which --max-tokens sets"),
     Row("a rule without a matrix", None, f"qwen-opt {QWEN3} -o out/model.qwen --tensor-weights v_proj=q8_0 --tensor-weights up_prj=q8_0", 1,
         "qwen-opt: --tensor-weights 'up_prj=q8_0' matches no matrix of the checkpoint; qwen-opt CHECKPOINT --emit=graph prints their names"),
+    Row("a rule of half an expression", None, f"qwen-opt {QWEN3} -o out/model.qwen --tensor-weights up(=q8_0", 1,
+        "qwen-opt: --tensor-weights 'up(=q8_0' has the regular expression \"up(\", which RE2 does not read (missing ): up(); look-around and back-references are not supported"),
+    Row("a rule without a format", None, f"qwen-opt {QWEN3} --emit=graph --tensor-weights up_proj", 1,
+        "qwen-opt: --tensor-weights 'up_proj' has no format when 'REGEX=FORMAT' is needed"),
+    Row("a plan that is not there", None, PLAN, 3, "qwen-opt: bad does not exist: a plan, which --save-plan writes, is needed"),
+    plan("cut short", "bad is not JSON: it ends too early, at column 20", b'{"version": 1, "mod'),
+    plan("that is an array", "bad has an array when a JSON object is needed", b"[1]"),
+    plan("of a later version", "bad: version is 2 when 1 is needed", lambda plan: plan.update(version=2)),
+    plan("of another model", "bad: model.layers is 3 when 2, of this model, is needed", lambda plan: plan["model"].update(layers=3)),
+    plan("of another architecture", 'bad: model.architecture is "Qwen3ForCausalLM" when "Qwen2ForCausalLM", of this model, is needed',
+         lambda plan: plan["model"].update(architecture="Qwen3ForCausalLM")),
+    plan("without matrices", "bad has no matrices", lambda plan: plan.pop("matrices")),
+    plan("without a matrix", "bad has no matrices.model.layers.0.mlp.up_proj.weight", lambda plan: plan["matrices"].pop(UP + "weight")),
+    plan("with an unknown matrix", 'bad has "model.layers.0.mlp.up.weight", which is no matrix of the model whose format can be chosen, and no key of a plan',
+         lambda plan: plan["matrices"].update({"model.layers.0.mlp.up.weight": {"format": "f32"}})),
+    plan("with a vector", 'bad has "model.norm.weight", which is no matrix of the model whose format can be chosen, and no key of a plan',
+         lambda plan: plan["matrices"].update({"model.norm.weight": {"format": "f32"}})),
+    plan("with another key", 'bad has "\\u001b[2J", which is no matrix of the model whose format can be chosen, and no key of a plan',
+         lambda plan: plan["matrices"][UP + "weight"].update({"\x1b[2J": 1})),
+    plan("with an unknown format", f'bad: matrices.{UP}weight.format is "q9" when one of f32, bf16, {{{{.*}}}} is needed',
+         lambda plan: plan["matrices"][UP + "weight"].update(format="q9")),
+    plan("with an unknown quantizer", f'bad: matrices.{UP}weight.quantizer is "best" when one of keep, rtn, search, gptq, gptq+cd is needed',
+         lambda plan: plan["matrices"][UP + "weight"].update(quantizer="best")),
+    plan("with a quantizer of floats", f'bad: matrices.{UP}weight.quantizer is of a matrix in bf16, a format of floats',
+         lambda plan: plan["matrices"][UP + "weight"].update(format="bf16")),
+    plan("with another cache", 'bad: kv is "q8" when f16 or f32 is needed', lambda plan: plan.update(kv="q8")),
+    plan("that keeps integers of floats", f"bad keeps the integers of {UP}weight in q4_0, but the checkpoint has none in this format",
+         lambda plan: plan["matrices"][UP + "weight"].update(quantizer="keep")),
+    plan("that needs a text", "the quantizer gptq needs a calibration text", lambda plan: plan["matrices"][UP + "weight"].update(quantizer="gptq"))
+    ._replace(status=1),
+    Row("a plan and rules", None, f"{PLAN} --weights q4_0", 2, "qwen-opt: --weights excludes --plan (see qwen-opt --help)"),
+    Row("a plan as output", written("bad", "x"), f"qwen-opt {QWEN2} --plan bad -o bad", 1, input_of("bad")),
+    Row("a plan to save in the file", None, f"qwen-opt {QWEN2} -o out/model.qwen --save-plan out/../out/model.qwen", 2,
+        'qwen-opt: -o and --save-plan name the same file, "out/model.qwen" (see qwen-opt --help)'),
+    Row("a plan to save in no folder", None, f"qwen-opt {QWEN2} -o /dev/null --save-plan none/plan", 1,
+        "qwen-opt: cannot write 'none/plan': No such file or directory"),
     Row("tensors to ignore that are not there", None, f"qwen-opt {QWEN3} -o out/model.qwen --ignore-tensors v_proj", 1,
         'qwen-opt: --ignore-tensors "v_proj" matches no tensor that the model does not use'),
     Row("tensors to ignore by half an expression", None, f"qwen-opt {QWEN3} -o out/model.qwen --ignore-tensors (", 1,
-        'qwen-opt: --ignore-tensors "(" is not a regular expression: missing ): ('),
+        'qwen-opt: --ignore-tensors has the regular expression "(", which RE2 does not read (missing ): (); look-around and back-references are not supported'),
     Row("no output", None, f"qwen-opt {QWEN3}", 2,
         "qwen-opt: -o or --emit is missing (see qwen-opt --help)"),
     Row("another format", None, f"qwen-opt {QWEN3} -o out/model.qwen --weights q3_0", 2,

@@ -6,7 +6,7 @@
 
 // A projection with another format is a product of its own; norms and quantize
 // have separate results where some products read f32.
-// RUN: qwen-opt %t/qwen2.mlir --qwen-pipeline="weights=q4_0 tensor-weights=v.weight=f32" | FileCheck %s --check-prefix=MIXED
+// RUN: qwen-opt %t/qwen2.mlir --qwen-pipeline="weights=q4_0 formats=l0.v.weight=f32" | FileCheck %s --check-prefix=MIXED
 // MIXED: %[[N:.*]] = qwen.rms_norm {{.*}} -> tensor<?x64xf32>
 // MIXED-NEXT: %[[NQ:.*]] = qwen.quantize %[[N]]
 // MIXED-NEXT: %[[QK:.*]]:2 = qwen.linear %[[NQ]], [@l0.q.weight, @l0.k.weight] bias {{.*}}linear_q4_0_1x16x4_avx2

@@ -4,31 +4,23 @@
 // RUN: qwen-opt %s --qwen-quantize=weights=q8_0 | FileCheck %s --check-prefix=Q8
 // RUN: qwen-opt %s --qwen-quantize=weights=q4_g128 | FileCheck %s --check-prefix=G128
 
-// The last rule that matches a matrix wins, whatever the rules before it say.
-// RUN: qwen-opt %s --qwen-quantize="weights=q8_0 tensor-weights=.=q4_g128,q=q4_0,^em.*d=bf16" | FileCheck %s --check-prefix=RULES
-// RUN: qwen-opt %s --qwen-quantize="weights=q8_0 tensor-weights=q|embed=f32,^q=q4_0,embed=bf16" | FileCheck %s --check-prefix=RULES
-// RULES: qwen.weight @embed : {{.*}} as <bf16>
-// RULES: qwen.weight @q : {{.*}} as <q4_0>
-// RULES: qwen.weight @norm : {{.*}} as <f32>
-// RULES: %[[XQ:.*]] = qwen.quantize
-// RULES: qwen.linear %[[XQ]], [@q] :
-// RULES: %[[S:.*]] = qwen.swiglu
-// RULES-NEXT: qwen.lm_head %[[S]], @embed :
+// A matrix has the format of its name, whatever others have.
+// RUN: qwen-opt %s --qwen-quantize="weights=q8_0 formats=embed=bf16,q=q4_0,exact=q4_0" | FileCheck %s --check-prefix=NAMES
+// NAMES: qwen.weight @embed : {{.*}} as <bf16>
+// NAMES: qwen.weight @q : {{.*}} as <q4_0>
+// NAMES: qwen.weight @exact : {{.*}} as <f32>
+// NAMES: qwen.weight @norm : {{.*}} as <f32>
+// NAMES: %[[XQ:.*]] = qwen.quantize
+// NAMES: qwen.linear %[[XQ]], [@q] :
+// NAMES: %[[S:.*]] = qwen.swiglu
+// NAMES-NEXT: qwen.lm_head %[[S]], @embed :
 
-// The format of the checkpoint, or the one that is nearest.
-// RUN: qwen-opt %s --qwen-quantize="tensor-weights==keep" | FileCheck %s --check-prefix=KEEP
-// RUN: qwen-opt %s --qwen-quantize="weights=f32 tensor-weights=embed|q|whole=keep" | FileCheck %s --check-prefix=KEEP
-// KEEP: qwen.weight @embed : {{.*}} as <bf16>
-// KEEP: qwen.weight @q : {{.*}} as <bf16>
-
-// RUN: not qwen-opt %s --qwen-quantize="tensor-weights=down_proj" 2>&1 | FileCheck %s --check-prefix=NOFORMAT
-// NOFORMAT: error: --tensor-weights 'down_proj' has no format when 'REGEX=FORMAT' is needed
-// RUN: not qwen-opt %s --qwen-quantize="tensor-weights=q=q4_0,q[=q8_0" 2>&1 | FileCheck %s --check-prefix=NOREGEX
-// NOREGEX: error: --tensor-weights 'q[=q8_0' is not a regular expression: missing ]: [
-// RUN: not qwen-opt %s --qwen-quantize="tensor-weights=q=q9" 2>&1 | FileCheck %s --check-prefix=UNKNOWN
-// UNKNOWN: error: --tensor-weights 'q=q9' names format 'q9' when keep, f32, bf16, {{.*}} is needed
-// RUN: not qwen-opt %s --qwen-quantize="tensor-weights=q=q4_0,norm=f32" 2>&1 | FileCheck %s --check-prefix=NOMATCH
-// NOMATCH: error: --tensor-weights 'norm=f32' matches no matrix of the checkpoint; qwen-opt CHECKPOINT --emit=graph prints their names
+// RUN: not qwen-opt %s --qwen-quantize="formats=embed" 2>&1 | FileCheck %s --check-prefix=NOFORMAT
+// NOFORMAT: 'embed' is not NAME=FORMAT, where FORMAT is f32, bf16, {{.*}}
+// RUN: not qwen-opt %s --qwen-quantize="formats=q=q9" 2>&1 | FileCheck %s --check-prefix=UNKNOWN
+// UNKNOWN: 'q=q9' is not NAME=FORMAT
+// RUN: not qwen-opt %s --qwen-quantize="formats=q=q4_0,norm=f32" 2>&1 | FileCheck %s --check-prefix=NOMATRIX
+// NOMATRIX: error: has no matrix 'norm', which has a format
 
 // Q4: qwen.kv_format = #qwen.kv_format<f16>
 // F32: qwen.kv_format = #qwen.kv_format<f32>
@@ -45,9 +37,7 @@ qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"m">
 // G128: qwen.weight @q : {{.*}} as <q4_g128>
 // G128: qwen.quantize
 qwen.weight @q : tensor<64x64xbf16> from #qwen.source<"m">
-// KEEP: qwen.weight @whole : {{.*}} as <q5_0>
 qwen.weight @whole : tensor<64x256xf32> from #qwen.source<"m", keeps = <q5_0>>
-// KEEP: qwen.weight @whole.adapted : {{.*}} as <q4_k>
 qwen.weight @whole.adapted : tensor<64x256xf32> from #qwen.source<"m", nearest = <q4_k>>
 // Q4: qwen.weight @exact : {{.*}} as <f32>
 qwen.weight @exact : tensor<64x256xf32> from #qwen.source<"m", keeps = <q4_k>> exact

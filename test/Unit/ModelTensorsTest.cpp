@@ -84,8 +84,10 @@ TEST(ModelTensors, RefusesUnknownTensors) {
             std::string::npos);
   EXPECT_EQ(errorWith({"^.$", "d"}), "--ignore-tensors \"d\" matches no tensor "
                                      "that the model does not use");
-  EXPECT_EQ(errorWith({"("}), "--ignore-tensors \"(\" is not a regular "
-                              "expression: missing ): (");
+  EXPECT_EQ(errorWith({"("}),
+            "--ignore-tensors has the regular expression \"(\", which RE2 does "
+            "not read (missing ): (); look-around and back-references are not "
+            "supported");
 }
 
 TEST(ModelTensors, NamesThoseOfASecondTextModel) {

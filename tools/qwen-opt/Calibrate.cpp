@@ -43,10 +43,9 @@ Quantizer qwen::chooseQuantizer(const Command &command,
   if (name.empty())
     return calibrates ? Quantizer::Gptq : CompileOptions().quantizer;
   const Quantizer quantizer = parseQuantizer(name).value();
-  if (infoOf(quantizer).needsMoments && !calibrates)
+  if (needsText(quantizer) && !calibrates)
     throw UsageError(command, "--quantizer " + name + " needs --calibrate");
-  if (!infoOf(quantizer).needsMoments && calibrates && !flags.awq &&
-      flags.prune.empty())
+  if (!needsText(quantizer) && calibrates && !flags.awq && flags.prune.empty())
     throw UsageError(command, "--calibrate has no effect on --quantizer " +
                                   name + " without --awq or --prune");
   return quantizer;
@@ -108,7 +107,7 @@ void qwen::addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
           [&](uint64_t done, uint64_t total) { bar.update(done, total); });
       return recordOf(windows);
     };
-  if (!infoOf(quantizer).needsMoments)
+  if (!needsText(quantizer))
     return;
   hooks.quantize = [text, memory = flags.memory,
                     folder](const QuantizeInput &input) {

@@ -23,14 +23,15 @@
 #include "qwen/Support/TemporaryFile.h"
 #include "qwen/Support/Text.h"
 #include "qwen/Support/Version.h"
-#include "qwen/Transforms/Passes.h"
 
 #include "llvm/Support/raw_ostream.h"
 
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <new>
 
 using namespace qwen;
@@ -56,6 +57,15 @@ static AdapterOption parseAdapter(const std::string &text) {
   return {text.substr(0, at), scale};
 }
 
+/// Writes a file that is complete or absent.
+static void writeFile(const std::string &path, const std::string &text) {
+  TemporaryFile file(path);
+  if (const int error = writeAll(file.descriptor(), text.data(), text.size()))
+    throw Error("cannot write " + part::file(path) + ": " +
+                part::found(std::strerror(error)));
+  file.commit();
+}
+
 static void compile(CompileArguments &arguments) {
   const auto start = std::chrono::steady_clock::now();
   for (const std::string &text : arguments.adapters)
@@ -66,6 +76,7 @@ static void compile(CompileArguments &arguments) {
     arguments.options.weights = *parseWeightFormat(arguments.weights);
   arguments.options.kv = parseKvFormat(arguments.kv);
   arguments.options.chatTemplate = arguments.chatTemplate;
+  arguments.options.plan = arguments.plan;
   uint64_t adapterBytes = 0;
   for (const AdapterOption &adapter : arguments.options.adapters)
     adapterBytes += weightFileBytes(adapter.path);
@@ -88,6 +99,8 @@ static void compile(CompileArguments &arguments) {
   // The file comes first, so that an error about it comes at once. The other
   // inputs are compared with it as they are opened.
   noteInput(arguments.checkpoint);
+  if (!arguments.plan.empty())
+    noteInput(arguments.plan);
   TemporaryFile output(arguments.output);
   const std::string saved =
       output.isStream() ? "" : calibrationFolder(arguments.output);
@@ -108,6 +121,8 @@ static void compile(CompileArguments &arguments) {
   const CompileSummary summary =
       compileModel(arguments.checkpoint, output, arguments.options, hooks);
   bar.reset();
+  if (!arguments.savePlan.empty())
+    writeFile(arguments.savePlan, summary.plan);
   if (hooks.quantize && !saved.empty())
     removeSavedCalibration(saved);
   if (ProgressBar::isReported())
@@ -115,6 +130,16 @@ static void compile(CompileArguments &arguments) {
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - start;
   printSummary(arguments.output, summary, verified, seconds.count());
+}
+
+/// Throws UsageError if the plan would replace the compiled file.
+static void checkPlan(const Command &command,
+                      const CompileArguments &arguments) {
+  namespace fs = std::filesystem;
+  if (!arguments.savePlan.empty() && fs::weakly_canonical(arguments.savePlan) ==
+                                         fs::weakly_canonical(arguments.output))
+    throw UsageError(command, "-o and --save-plan name the same file, " +
+                                  quote(arguments.output));
 }
 
 /// What the command line lacks to compile. Throws UsageError.
@@ -128,6 +153,7 @@ static void checkArguments(const Command &command,
     throw UsageError(command, "--progress has " +
                                   std::to_string(arguments.progress) +
                                   " when an open file descriptor is needed");
+  checkPlan(command, arguments);
   ProgressBar::report(arguments.progress);
   arguments.options.quantizer =
       chooseQuantizer(command, arguments.calibrate, arguments.quantizer);

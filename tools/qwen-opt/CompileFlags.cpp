@@ -10,7 +10,6 @@
 #include "qwen/CodeGen/Backend/Target.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Support/Text.h"
-#include "qwen/Transforms/Passes.h"
 
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
@@ -22,7 +21,7 @@ using namespace qwen;
 //===----------------------------------------------------------------------===//
 
 static std::vector<std::string> weightFormatNames() {
-  std::vector<std::string> names = {kKeepFormat.str()};
+  std::vector<std::string> names = {std::string(kKeepFormat)};
   for (WeightFormat format : kWeightFormats)
     names.emplace_back(weightFormatName(format));
   return names;
@@ -112,6 +111,21 @@ static void addFormats(const Command &command, CompileArguments &arguments) {
               quantizers)
       .choices(quantizerNames())
       .defaultText(std::string(infoOf(CompileOptions().quantizer).name));
+  command
+      .addText("--plan", arguments.plan,
+               "File with the format and the quantizer of each matrix, as "
+               "--save-plan writes it, in place of the three options before; "
+               "default is none")
+      .type(kFileType)
+      .excludes(command.option("--weights"))
+      .excludes(command.option("--tensor-weights"))
+      .excludes(command.option("--quantizer"));
+  command
+      .addText("--save-plan", arguments.savePlan,
+               "Write the formats and quantizers of the compile to a file for "
+               "--plan; default is none")
+      .type(kFileType)
+      .needs(command.option("-o"));
   addCalibration(command, arguments.calibrate);
   command.addChoice(
       "--rotate", arguments.options.rotate,

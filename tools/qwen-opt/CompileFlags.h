@@ -16,7 +16,7 @@ namespace qwen {
 /// than a check of its words are texts here.
 struct CompileArguments {
   std::string checkpoint, output, emit, runner, weights, quantizer, kv;
-  std::string chatTemplate;
+  std::string chatTemplate, plan, savePlan;
   std::vector<std::string> adapters;
   CompileOptions options;
   CalibrateFlags calibrate;

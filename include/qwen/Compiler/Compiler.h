@@ -12,6 +12,7 @@
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/CodeGen/Artifact/ArtifactWriter.h"
+#include "qwen/Compiler/FormatPlan.h"
 #include "qwen/Import/Adapters/Adapters.h"
 #include "qwen/Quantizers/Quantizers.h"
 #include "qwen/Support/WritableFile.h"
@@ -22,17 +23,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 namespace qwen {
-
-/// The formats of the checkpoint's matrices, or the nearest.
-struct KeepFormats {
-  bool operator==(const KeepFormats &) const = default;
-};
-/// The format of each matrix that no rule names.
-using WeightChoice = std::variant<KeepFormats, WeightFormat>;
 
 /// Off, on, or on where all matrices have formats in which the quantizer gains
 /// by it (Quantizers.def) and none keeps its integers. On is an error where
@@ -50,11 +43,13 @@ struct CompileOptions {
   /// By default KeepFormats for a checkpoint with matrices of integers, else
   /// kDefaultWeights.
   std::optional<WeightChoice> weights = {};
-  /// Rules 'REGEX=FORMAT' for single matrices (qwen-quantize); the last match
-  /// wins.
+  /// Rules 'REGEX=FORMAT' for single matrices (formatsByRules).
   std::vector<std::string> tensorWeights = {};
   /// The quantizer of matrices, unless the checkpoint has them in their format.
   Quantizer quantizer = Quantizer::Rounding;
+  /// A file with the format and the quantizer of each matrix (readPlan), in
+  /// place of the three options before.
+  std::filesystem::path plan = {};
   /// Whether rotations are folded into the weights (qwen-rotate).
   Rotate rotate = Rotate::Auto;
   /// Whether matrices of floats keep the integers that they were made of
@@ -71,7 +66,8 @@ struct CompileOptions {
   std::optional<RopeScaling> ropeScaling = {};
   /// A file with a chat template (Jinja) in place of the checkpoint's.
   std::filesystem::path chatTemplate = {};
-  /// Format of the KV cache; by default f32 with f32 weights, else f16.
+  /// Format of the KV cache; by default that of `plan`, or f32 with f32
+  /// weights, else f16.
   std::optional<KvFormat> kv = {};
   /// Maximum length of a sequence; by default the checkpoint's maximum.
   std::optional<int64_t> context = {};
@@ -83,9 +79,6 @@ struct CompileOptions {
   int64_t stepBack = 0;
 };
 
-/// The formats of matrices, by their names.
-using MatrixFormats = std::map<std::string, WeightFormat, std::less<>>;
-
 /// A model whose matrices get integers.
 struct QuantizeInput {
   /// At stage "graph", as it is compiled.
@@ -94,7 +87,8 @@ struct QuantizeInput {
   /// The quantized formats of the matrices that do not keep integers of the
   /// checkpoint.
   MatrixFormats formats;
-  Quantizer quantizer;
+  /// Of these matrices.
+  MatrixQuantizers quantizers;
   /// Whether rotations are or will be folded into the weights.
   bool rotated;
   const std::optional<TokenizerImport> &tokenizer;
@@ -117,17 +111,17 @@ struct CompileHooks {
   /// Throws Error if the text is no chat template that the caller can render.
   /// The compile goes on with a warning if the template is the checkpoint's.
   std::function<void(const std::string &chatTemplate)> checkTemplate = {};
-  /// Chooses layers that the model loses, in place of CompileOptions::pruning.
-  /// Another compile may run meanwhile.
+  /// Chooses layers that the model loses. `input` has no formats yet. Another
+  /// compile may run meanwhile.
   std::function<Pruning(const QuantizeInput &input)> chooseLayers = {};
   /// Changes values before they are rotated, so that a quantizer loses less
   /// (awq). Returns what the manifest records about its text. Another compile
   /// may run meanwhile.
   std::function<Quantization(const QuantizeInput &input)> scaleChannels = {};
-  /// Chooses the integers of matrices by a text and replaces their sources, for
-  /// a quantizer that needs one. Quantizer::Search chooses the integers of
-  /// matrices that it leaves. Returns what the manifest records about the text.
-  /// Another compile may run meanwhile.
+  /// Chooses the integers of matrices by a text and replaces their sources.
+  /// `input` has the matrices whose quantizers need moments. Quantizer::Search
+  /// chooses the integers of matrices that it leaves. Returns what the manifest
+  /// records about the text. Another compile may run meanwhile.
   std::function<Quantization(const QuantizeInput &input)> quantize = {};
   /// Checks the complete artifact before it is committed. Throws Error to
   /// reject it.
@@ -153,6 +147,8 @@ struct CompileSummary {
   std::vector<FormatSummary> formats;
   std::vector<Conversion> conversions;
   Quantization quantization;
+  /// The text of a file of which CompileOptions::plan makes the same model.
+  std::string plan;
   /// Lines about parts of the checkpoint without effect.
   std::vector<std::string> notes;
   /// Names of the tensors that the model does not use, by kind.

@@ -28,19 +28,28 @@ inline constexpr Quantizer kQuantizers[] = {
 #include "qwen/Quantizers/Quantizers.def"
 };
 
+/// The second moments of a product's inputs: none, those of each input, or
+/// those of each pair of inputs.
+enum class NeedsMoments : uint8_t { None, Diagonal, Full };
+
 struct QuantizerInfo {
   std::string_view name;
-  bool needsMoments;
+  NeedsMoments moments;
   int64_t rotatedBits;
   std::string_view help;
 };
 inline constexpr QuantizerInfo kQuantizerInfos[] = {
-#define QWEN_QUANTIZER(Id, ...) {__VA_ARGS__},
+#define QWEN_QUANTIZER(Id, Name, Moments, RotatedBits, Help)                   \
+  {Name, NeedsMoments::Moments, RotatedBits, Help},
 #include "qwen/Quantizers/Quantizers.def"
 };
 
 constexpr const QuantizerInfo &infoOf(Quantizer quantizer) {
   return kQuantizerInfos[static_cast<size_t>(quantizer)];
+}
+/// Whether it needs moments, and so a calibration text.
+constexpr bool needsText(Quantizer quantizer) {
+  return infoOf(quantizer).moments != NeedsMoments::None;
 }
 /// The quantizer of that name, or none.
 constexpr std::optional<Quantizer> parseQuantizer(std::string_view name) {

@@ -1,4 +1,4 @@
-//===- Pattern.h - Regular expressions of files -----------------*- C++ -*-===//
+//===- Pattern.h - Regular expressions of users -----------------*- C++ -*-===//
 
 #ifndef QWEN_SUPPORT_PATTERN_H
 #define QWEN_SUPPORT_PATTERN_H
@@ -14,8 +14,8 @@ class RE2;
 
 namespace qwen {
 
-/// A regular expression of a file, in the syntax of RE2, which matches in time
-/// linear in the name.
+/// A regular expression of a file or an option, in the syntax of RE2, which
+/// matches in time linear in the name.
 class Pattern {
 public:
   /// Throws Error, which begins with `owner`, for other text; also for

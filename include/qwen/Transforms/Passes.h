@@ -10,12 +10,10 @@
 
 #include "mlir/Pass/Pass.h"
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Transforms/MatrixFormats.h"
 #include "llvm/Support/CommandLine.h"
 
 namespace qwen {
-
-/// In place of a format in a rule: the format of the checkpoint.
-inline constexpr llvm::StringLiteral kKeepFormat = "keep";
 
 /// The formats of weights, as an option of a pass takes them.
 llvm::cl::ValuesClass weightFormatValues();
@@ -26,8 +24,8 @@ llvm::cl::ValuesClass kvFormatValues();
 
 struct PipelineOptions {
   WeightFormat weights = WeightFormat::Q4_0;
-  /// Rules 'REGEX=FORMAT' for single matrices; the last one that matches wins.
-  llvm::SmallVector<std::string> tensorWeights = {};
+  /// In place of `weights`.
+  MatrixFormats formats = {};
   KvFormat kv = KvFormat::F16;
   /// The pipeline ends once this stage is reached and verified.
   Stage last = Stage::Packed;

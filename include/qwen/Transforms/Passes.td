@@ -54,11 +54,8 @@ def Quantize : Qwen_Pass<"qwen-quantize"> {
   let summary = "Chooses formats and quantizes activations";
   let description = [{
     Sets the format of every weight and of the KV cache. Vectors are f32. A
-    matrix has the format of the last rule of `tensor-weights` that matches, or
-    `weights`. A rule is `REGEX=FORMAT`, split at its last `=`. The regular
-    expression has RE2's syntax and matches anywhere in the weight's name. The
-    format `keep` is the one of qwen/ABI/StoredTypes.def for the type that the
-    matrix has in the checkpoint. A rule that matches no matrix is an error.
+    matrix has the format that `formats` has for its name, or `weights`. An exact
+    matrix has the format of floats that holds its values.
 
     Products with quantized weights read quantized activations: the pass inserts
     one `qwen.quantize` for all such products with the same input.
@@ -67,8 +64,8 @@ def Quantize : Qwen_Pass<"qwen-quantize"> {
     Option<"weights", "weights", "::qwen::WeightFormat",
            "::qwen::WeightFormat::Q4_0", "format of the matrices",
            "::qwen::weightFormatValues()">,
-    ListOption<"tensorWeights", "tensor-weights", "std::string",
-               "formats of single matrices, as REGEX=FORMAT">,
+    ListOption<"formats", "formats", "::qwen::MatrixFormat",
+               "formats of single matrices, as NAME=FORMAT">,
     Option<"kv", "kv", "::qwen::KvFormat", "::qwen::KvFormat::F16",
            "format of the KV cache", "::qwen::kvFormatValues()">,
   ];

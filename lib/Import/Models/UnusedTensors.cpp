@@ -7,35 +7,23 @@
 #include "qwen/Support/InputError.h"
 #include "qwen/Support/Text.h"
 
-#include <re2/re2.h>
-
 #include <algorithm>
 
 using namespace qwen;
 
-/// Begins an error about an option.
-static ErrorText optionText(const std::string &regex) {
-  return part::subject("--ignore-tensors") + " " + part::found(quote(regex));
-}
+static constexpr char kOption[] = "--ignore-tensors";
 
 UnusedTensors::UnusedTensors(const Checkpoint &checkpoint,
                              const std::vector<std::string> &ignored)
     : checkpoint(checkpoint) {
-  for (const std::string &text : ignored) {
-    Rule rule = {std::make_unique<RE2>(text, RE2::Quiet), text};
-    if (!rule.names->ok())
-      throw Error(optionText(text) + " is not a regular expression: " +
-                  printable(rule.names->error()));
-    rules.push_back(std::move(rule));
-  }
+  for (const std::string &text : ignored)
+    rules.push_back({Pattern(text, part::subject(kOption)), text});
 }
-
-UnusedTensors::~UnusedTensors() = default;
 
 bool UnusedTensors::isIgnored(const StoredTensor &tensor) {
   bool result = false;
   for (Rule &rule : rules)
-    if (RE2::PartialMatch(tensor.name, *rule.names))
+    if (rule.names.matchesPart(tensor.name))
       result = rule.isUsed = true;
   return result;
 }
@@ -87,7 +75,7 @@ UnusedTensors::ByKind UnusedTensors::finish() {
   }
   for (const Rule &rule : rules)
     if (!rule.isUsed)
-      throw Error(optionText(rule.text) +
+      throw Error(part::subject(kOption) + " " + part::found(quote(rule.text)) +
                   " matches no tensor that the model does not use");
   return std::move(byKind);
 }

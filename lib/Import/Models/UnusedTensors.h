@@ -5,14 +5,11 @@
 
 #include "qwen/Import/Checkpoint/Checkpoint.h"
 
+#include "qwen/Support/Pattern.h"
+
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
-
-namespace re2 {
-class RE2;
-} // namespace re2
 
 namespace qwen {
 
@@ -26,7 +23,6 @@ public:
   /// option name some of them. Throws Error for another text.
   UnusedTensors(const Checkpoint &checkpoint,
                 const std::vector<std::string> &ignored);
-  ~UnusedTensors();
 
   /// Adds the tensor that the model calls `name`.
   void add(const std::string &name, const StoredTensor &tensor);
@@ -37,7 +33,7 @@ public:
 
 private:
   struct Rule {
-    std::unique_ptr<re2::RE2> names;
+    Pattern names;
     std::string text;
     bool isUsed = false;
   };

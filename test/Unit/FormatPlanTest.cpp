@@ -1,0 +1,226 @@
+//===- FormatPlanTest.cpp - A format and a quantizer for each matrix ------===//
+
+#include "qwen/Compiler/FormatPlan.h"
+
+#include "TempDir.h"
+#include "qwen/Compiler/Inspect.h"
+#include "qwen/Support/MemoryFile.h"
+#include "qwen/Transforms/FusedProducts.h"
+
+#include "mlir/Parser/Parser.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+using namespace qwen;
+
+static const std::filesystem::path kInputs =
+    std::filesystem::path(QWEN_SOURCE_DIR) / "test/Inputs";
+
+//===----------------------------------------------------------------------===//
+// Rules
+//===----------------------------------------------------------------------===//
+
+static constexpr char kModule[] = R"(
+qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"m">
+qwen.weight @q : tensor<64x64xf32> from #qwen.source<"m">
+qwen.weight @whole : tensor<64x256xf32> from #qwen.source<"m", keeps = <q5_0>>
+qwen.weight @adapted : tensor<64x256xf32> from #qwen.source<"m", nearest = <q4_k>>
+qwen.weight @exact : tensor<64x256xf32> from #qwen.source<"m", keeps = <q4_k>> exact
+qwen.weight @norm : tensor<64xbf16> from #qwen.source<"m">
+)";
+
+/// The formats of kModule.
+static MatrixFormats formatsOf(const WeightChoice &choice,
+                               const std::vector<std::string> &rules = {}) {
+  mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
+  loadDialects(context);
+  const auto module =
+      mlir::parseSourceString<mlir::ModuleOp>(kModule, &context);
+  return formatsByRules(*module, choice, rules);
+}
+
+using enum WeightFormat;
+
+TEST(FormatPlan, RulesGiveFormatsByName) {
+  EXPECT_EQ(
+      formatsOf(Q8_0),
+      (MatrixFormats{
+          {"adapted", Q8_0}, {"embed", Q8_0}, {"q", Q8_0}, {"whole", Q8_0}}));
+  // Those of the checkpoint, or the nearest.
+  const MatrixFormats kept = {
+      {"adapted", Q4_K}, {"embed", BF16}, {"q", F32}, {"whole", Q5_0}};
+  EXPECT_EQ(formatsOf(KeepFormats()), kept);
+  EXPECT_EQ(formatsOf(Q4_0, {".=keep"}), kept);
+  // The last rule that matches wins, whatever the rules before it say.
+  const MatrixFormats mixed = {
+      {"adapted", F32}, {"embed", BF16}, {"q", Q4_0}, {"whole", F32}};
+  EXPECT_EQ(formatsOf(Q8_0, {".=f32", "q=q4_0", "^em.*d=bf16"}), mixed);
+  EXPECT_EQ(formatsOf(F32, {"q|embed=q6_k", "^q=q4_0", "embed=bf16"}), mixed);
+  // An exact matrix is one of the checkpoint.
+  EXPECT_EQ(formatsOf(Q8_0, {"exact=q4_0"}), formatsOf(Q8_0));
+}
+
+TEST(FormatPlan, RulesAreChecked) {
+  const auto errorOf = [](const std::string &rule) {
+    return test::messageOf([&] { formatsOf(Q4_0, {"q=q4_0", rule}); });
+  };
+  EXPECT_EQ(errorOf("down_proj"),
+            "--tensor-weights 'down_proj' has no format when 'REGEX=FORMAT' is "
+            "needed");
+  EXPECT_TRUE(errorOf("q=q9").starts_with(
+      "--tensor-weights 'q=q9' names format 'q9' when keep, f32, bf16, "));
+  EXPECT_EQ(errorOf("q[=q8_0"),
+            "--tensor-weights 'q[=q8_0' has the regular expression \"q[\", "
+            "which RE2 does not read (missing ]: [); look-around and "
+            "back-references are not supported");
+  // A vector has no format.
+  EXPECT_EQ(errorOf("norm=f32"),
+            "--tensor-weights 'norm=f32' matches no matrix of the checkpoint; "
+            "qwen-opt CHECKPOINT --emit=graph prints their names");
+}
+
+//===----------------------------------------------------------------------===//
+// Plan files
+//===----------------------------------------------------------------------===//
+
+/// The text of the plan of `options`.
+static std::string planOf(const std::filesystem::path &checkpoint,
+                          const CompileOptions &options) {
+  return inspectCheckpoint(checkpoint, options).compiled.plan;
+}
+
+/// A compiled file and what the manifest says of its quantizers.
+struct Compiled {
+  std::string bytes, quantizers;
+};
+
+static Compiled compileWith(const std::filesystem::path &checkpoint,
+                            CompileOptions options) {
+  options.maxTokens = 16;
+  options.maxRows = 1;
+  MemoryFile file;
+  const CompileSummary summary = compileModel(checkpoint, file, options);
+  return {file.contents(), summary.quantization.quantizer};
+}
+
+namespace {
+/// Options with a plan file.
+struct PlanFile {
+  explicit PlanFile(const std::string &text) {
+    dir.write("plan.json", text);
+    options.plan = dir.path() / "plan.json";
+  }
+
+  const test::TempDir dir;
+  CompileOptions options;
+};
+} // namespace
+
+TEST(FormatPlan, AFileMakesTheSameModel) {
+  const struct {
+    const char *checkpoint;
+    CompileOptions options;
+    bool compiles = false;
+  } cases[] = {
+      {"checkpoints/qwen2-tied-f32",
+       {.weights = WeightFormat::Q4_0,
+        .tensorWeights = {"v_proj=q8_0", "^model.layers.1.=f32",
+                          "gate_proj=q6_k"}},
+       true},
+      // f32 in the cache, and no quantizer.
+      {"checkpoints/qwen2-tied-f32", {.weights = F32}},
+      // Rotated.
+      {"checkpoints/qwen3-tied-bf16", {.weights = Q8_0}},
+      // Integers of the file, and integers that its floats were made of.
+      {"gguf/qwen3-q4_k_m/model.gguf", {}},
+      {"checkpoints/qat-qwen3-grid32", {}, true},
+      {"checkpoints/qat-qwen3-grid32", {.weights = Q4_0}},
+      // Formats of experts and exact routers.
+      {"checkpoints/qwen3-moe-bf16",
+       {.weights = Q4_0, .tensorWeights = {"0.mlp.experts.up_proj=bf16"}}},
+  };
+  for (const auto &[name, options, compiles] : cases) {
+    const std::filesystem::path checkpoint = kInputs / name;
+    const std::string plan = planOf(checkpoint, options);
+    const PlanFile file(plan);
+    EXPECT_EQ(planOf(checkpoint, file.options), plan);
+    EXPECT_EQ(emit(checkpoint, EmittedStage::Quantized, file.options),
+              emit(checkpoint, EmittedStage::Quantized, options))
+        << name << plan;
+    if (compiles)
+      EXPECT_TRUE(compileWith(checkpoint, file.options).bytes ==
+                  compileWith(checkpoint, options).bytes)
+          << name << plan;
+  }
+}
+
+TEST(FormatPlan, MatricesHaveQuantizersOfTheirOwn) {
+  const std::filesystem::path checkpoint =
+      kInputs / "checkpoints/qwen2-tied-f32";
+  nlohmann::json plan =
+      nlohmann::json::parse(planOf(checkpoint, {.weights = Q4_0}));
+  for (auto &[name, matrix] : plan["matrices"].items())
+    if (name.find("layers.0") != name.npos)
+      matrix["quantizer"] = "search";
+  const Compiled mixed = compileWith(checkpoint, PlanFile(plan.dump()).options);
+  EXPECT_EQ(mixed.quantizers, "rtn, search");
+  for (auto &matrix : plan["matrices"])
+    matrix["quantizer"] = "search";
+  const Compiled searched =
+      compileWith(checkpoint, PlanFile(plan.dump()).options);
+  EXPECT_EQ(searched.quantizers, "search");
+  EXPECT_FALSE(mixed.bytes == searched.bytes);
+  EXPECT_TRUE(
+      searched.bytes ==
+      compileWith(checkpoint, {.weights = Q4_0, .quantizer = Quantizer::Search})
+          .bytes);
+}
+
+TEST(FormatPlan, MatricesShareProducts) {
+  using Names = std::vector<std::string>;
+  const auto fused = [](const char *checkpoint, const Names &names) {
+    mlir::MLIRContext context(mlir::MLIRContext::Threading::DISABLED);
+    loadDialects(context);
+    const auto module = mlir::parseSourceString<mlir::ModuleOp>(
+        emit(kInputs / "checkpoints" / checkpoint, EmittedStage::Graph),
+        &context);
+    for (const std::string &name : names)
+      EXPECT_EQ(fusedWith(*module, name), names) << checkpoint;
+  };
+  const std::string layer = "model.layers.1.";
+  const Names heads = {layer + "self_attn.q_proj.weight",
+                       layer + "self_attn.k_proj.weight",
+                       layer + "self_attn.v_proj.weight"};
+  // With biases, and without.
+  fused("qwen2-tied-f32", heads);
+  fused("qwen3-tied-bf16", heads);
+  fused("qwen2-tied-f32",
+        {layer + "mlp.gate_proj.weight", layer + "mlp.up_proj.weight"});
+  fused("qwen3-moe-bf16", {layer + "mlp.experts.gate_proj.weight",
+                           layer + "mlp.experts.up_proj.weight"});
+  for (const char *alone : {"self_attn.o_proj", "mlp.down_proj"})
+    fused("qwen2-tied-f32", {layer + alone + ".weight"});
+  fused("qwen2-tied-f32", {"model.embed_tokens.weight"});
+}
+
+/// The caller's choice of layers is that of an option, on one compile.
+TEST(FormatPlan, LayersAreChosenBeforeFormats) {
+  const std::filesystem::path checkpoint =
+      kInputs / "checkpoints/qwen2-tied-f32";
+  const Pruning pruning = {"layers", {0}};
+  CompileOptions options = {
+      .weights = Q4_0, .pruning = pruning, .maxTokens = 16, .maxRows = 1};
+  MemoryFile byOption, byCaller;
+  compileModel(checkpoint, byOption, options);
+  options.pruning = {};
+  size_t matrices = 0;
+  compileModel(checkpoint, byCaller, options,
+               {.chooseLayers = [&](const QuantizeInput &input) {
+                 matrices = plannedMatrices(input.module).size();
+                 EXPECT_TRUE(input.formats.empty());
+                 return pruning;
+               }});
+  EXPECT_EQ(matrices, 15u);
+  EXPECT_TRUE(byOption.contents() == byCaller.contents());
+}
