@@ -21,7 +21,7 @@ mlir::Type rowsType(mlir::MLIRContext *context, int64_t width);
 class ProgramBuilder {
 public:
   /// A public function `name` with these arguments, at the end of `module`.
-  /// Its model is that of `original`, whose ops it copies.
+  /// It has the model of `original`, whose ops it copies.
   ProgramBuilder(mlir::ModuleOp module, llvm::StringRef name,
                  mlir::func::FuncOp original, mlir::TypeRange arguments);
 

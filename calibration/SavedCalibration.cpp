@@ -23,7 +23,7 @@ namespace {
 /// Before the bytes of a file.
 struct Header {
   char kind[8];
-  /// Of the inputs, and of the bytes.
+  /// The hash of the inputs, and the checksum of the bytes.
   uint64_t hash, checksum;
   uint64_t bytes;
   uint64_t finished;

@@ -60,7 +60,7 @@ private:
   const unsigned threads;
   ThreadPool pool;
   TextRun stream;
-  /// Of so many tokens, one's rows are used.
+  /// One token of so many gives its rows.
   const int64_t stride;
   /// The number of ops that read a weight.
   llvm::StringMap<unsigned> readers;

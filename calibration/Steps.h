@@ -17,7 +17,7 @@ struct StepMatrix {
   WeightFormat format;
   /// Among QuantizeInput::formats.
   size_t number;
-  /// Of all experts.
+  /// The outputs of all experts.
   int64_t outputs;
 };
 

@@ -21,7 +21,7 @@ struct ProductInput {
   mlir::Value rows;
   /// The experts that each token chose; null for a product of all tokens.
   mlir::Value ids;
-  /// Of each weight, every expert has as many outputs.
+  /// Every expert has as many outputs of each weight.
   int64_t experts = 1;
   std::vector<std::string> weights = {};
 

@@ -34,7 +34,7 @@ struct ExportedTensor {
   std::string name;
   int64_t first, outputs;
   StoredType type;
-  /// Of its bytes behind the head.
+  /// The place of its bytes behind the head.
   uint64_t offset = 0;
 
   bool isMatrix() const { return part->shape.size() == 2; }
@@ -215,7 +215,7 @@ static void addModel(const ModelInfo &model, const ArchitectureInfo &info,
   head.addText(kGgufArchitecture, info.ggufName);
   head.addText(kGgufModelType, "model");
   head.addText("general.name", model.name);
-  // Of ggml's blocks.
+  // The version of ggml's blocks.
   head.addInteger("general.quantization_version", 2);
   for (const SizeKey &key : kGgufSizes)
     addSize(key.key, model.*key.size);

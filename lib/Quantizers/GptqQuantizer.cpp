@@ -33,7 +33,8 @@ struct Block {
   int64_t at, count;
   /// Its place in the model's order.
   int64_t number;
-  /// Of its columns: the squares of the factor's diagonal, at most 1.
+  /// The importance of its columns: squares of the factor's diagonal, at
+  /// most 1.
   Lanes importance[kBlockValues];
 };
 
@@ -88,7 +89,7 @@ private:
   std::vector<float> weights, errors;
   /// In the same order, what the errors make of the objective's terms.
   std::vector<float> sums;
-  /// Of eight outputs each.
+  /// Each has eight outputs.
   std::vector<EncodedOutputs> encoded;
   /// By block in the order of the factor, of eight outputs each.
   std::vector<BlockScales> chosenScales[kPanels * kPanel / kLanes];

@@ -182,8 +182,8 @@ Lanes Grid::subInteger(Lanes integer) const {
                             splat(lowestSub(scaleInfo))));
 }
 
-/// Of the integers nearest to `range` and their neighbours, those with the
-/// least error.
+/// The integers with the least error among the nearest to `range` and their
+/// neighbours.
 void Grid::refineSub(int64_t j, const Lanes *x, const Lanes *importance,
                      int64_t count, const Range &range,
                      BlockScales &scales) const {

@@ -196,7 +196,8 @@ private:
   }
 
   const std::string_view wanted;
-  /// Of the arrays and objects that have not ended yet, and of the next one.
+  /// Paths of the arrays and objects that have not ended yet, and of the next
+  /// one.
   std::vector<std::string> paths;
   std::string next;
 };

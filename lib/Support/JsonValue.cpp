@@ -18,7 +18,7 @@ std::string qwen::describe(const json &value) {
     return "an array";
   if (value.is_object())
     return "an object";
-  // Of files that Python wrote.
+  // Files that Python wrote have such numbers.
   if (value.is_number_float() && !std::isfinite(value.get<double>()))
     return std::isnan(value.get<double>()) ? "NaN"
            : value > 0                     ? "Infinity"

@@ -98,7 +98,8 @@ private:
     for (float &scale : d)
       scale = std::fabs(random.value(kind));
     for (uint8_t &codes : weights) {
-      // Of codes of 4 bits and of 8, and of the integers of sub-blocks.
+      // The extremes of codes of 4 bits and of 8, and of integers of
+      // sub-blocks.
       static constexpr uint8_t extremes[] = {0x00, 0xff, 0x0f,
                                              0xf0, 0x80, 0x7f};
       codes = saturated ? extremes[random.below(6)]

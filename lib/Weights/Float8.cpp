@@ -80,7 +80,7 @@ private:
   const WeightShape sizes;
   const std::string_view formName;
   const StoredTensor values, scales;
-  /// Of a block.
+  /// The size of a block.
   const int64_t outputs, columns;
 };
 } // namespace

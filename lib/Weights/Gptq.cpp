@@ -150,7 +150,7 @@ namespace {
 /// A row of `dynamic`: what modules have in place of the settings of all.
 struct ModuleRule {
   Pattern modules;
-  /// Of modules that are left in floats, none.
+  /// Modules that are left in floats have none.
   std::optional<int> bits;
   std::optional<int64_t> group;
   std::optional<bool> isSymmetric, needsGroups;

@@ -107,8 +107,9 @@ private:
   }
 
   const MlxSettings all;
-  /// Of modules with settings of their own, by name in the file. Whether others
-  /// are quantized, which true and false say, their tensors tell.
+  /// Settings that modules have of their own, by name in the file. The tensors
+  /// of other modules tell whether they are quantized, which true and false
+  /// say.
   std::map<std::string, MlxSettings, std::less<>> modules;
 };
 } // namespace

@@ -21,7 +21,7 @@ namespace {
 struct Nf4State {
   WeightShape shape;
   int64_t block = 0;
-  /// Of scales that are quantized, 0: none.
+  /// Scales in a block of quantized scales; 0: they are not quantized.
   int64_t nestedBlock = 0;
   float nestedOffset = 0;
 };

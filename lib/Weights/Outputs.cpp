@@ -69,7 +69,7 @@ private:
     }
   }
 
-  /// Of the source's outputs.
+  /// Numbers of the source's outputs.
   const std::vector<int64_t> numbers;
   WeightShape sizes;
 };

@@ -182,7 +182,7 @@ private:
   /// The drafts of a track, and the tokens of a call.
   std::vector<int32_t> drafts;
   std::vector<Step::Place> places;
-  /// Rows of a track, [begin, end) of those of a call, from which a sampler
+  /// Rows of a track, [begin, end) of the rows of a call, from which a sampler
   /// draws. Null stands for the track's own.
   struct Range {
     Track *track;

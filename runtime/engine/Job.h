@@ -195,7 +195,7 @@ private:
     return std::ranges::count(asked.stopTokens, token) > 0;
   }
   /// Settles a token at `position`, and tells it. With logprobs, `logits` are
-  /// those of the token before it.
+  /// the logits of the token before it.
   void settle(size_t position, int32_t token, std::span<const float> logits);
   void tell(std::span<const float> logits, int32_t token, int64_t position);
 

@@ -23,8 +23,7 @@ public:
   /// Sets the prefix of a new job, and returns the number of its tokens that
   /// the prefix cache lacks.
   int64_t enter(Job &job) const;
-  /// Opens the sequences of a job if its tokens fit beside those of the running
-  /// jobs.
+  /// Opens the sequences of a job if its tokens fit beside the running jobs.
   bool open(Job &job, const JobList &running);
   /// Takes a snapshot, unless the job has no answer or several beams, and
   /// closes the sequences.

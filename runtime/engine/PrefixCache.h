@@ -38,7 +38,7 @@ public:
 
   /// What the cache has of some tokens after a prefix.
   struct Hit {
-    /// Number of pages, those of the prefix too.
+    /// Number of pages, with the pages of the prefix.
     int64_t pages;
     /// With fixed caches: the snapshot after these pages.
     std::optional<SnapshotId> snapshot = {};
@@ -87,8 +87,8 @@ private:
 
   /// What the cache knows of a page.
   struct Entry {
-    /// That of the page when it was kept. So an entry is not found after the
-    /// page or its parent was taken.
+    /// The serial number of the page when it was kept. So an entry is not found
+    /// after the page or its parent was taken.
     uint64_t serial = 0;
     /// Serial number of the page before it.
     uint64_t parent = 0;

@@ -28,7 +28,8 @@ public:
   Step(Engine &engine, std::span<const Place> places)
       : engine(engine), places(places) {}
 
-  /// The tokens of the call in its order. Those of a track follow each other.
+  /// The tokens of the call in its order. The tokens of a track follow each
+  /// other.
   std::span<const Place> tokens() const { return places; }
   /// Runs a program between two calls of `forward`, as Engine::call does. It
   /// may read the rows of the last one.

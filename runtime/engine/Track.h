@@ -53,7 +53,7 @@ public:
   SequenceId sequence() const { return place.sequence; }
 
   /// Begins with the tokens of a prompt. There will be at most `most` tokens,
-  /// and the first row to receive is that of token `firstRow`.
+  /// and token `firstRow` has the first row to receive.
   void begin(std::span<const int32_t> prompt, size_t most, int64_t firstRow);
   void setSampler(Sampler next) { sampler = std::move(next); }
   /// Sets drafts of the next tokens.

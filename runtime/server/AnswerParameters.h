@@ -11,7 +11,7 @@
 
 namespace qwen::server {
 
-/// Of every request: the model, and who asks.
+/// The parameters of every request: the model, and who asks.
 struct ModelParameters {
   static const ParameterTable table;
 };

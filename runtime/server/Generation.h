@@ -54,7 +54,7 @@ struct GenerationTask {
   /// Gives a choice its next token in place of a drawn one, as Request::onDraw
   /// does. Tests write answers by it. Null for none.
   std::function<std::optional<int32_t>(size_t choice)> onDraw = nullptr;
-  /// That of all prompts.
+  /// The root of all prompts.
   RootRef root = {};
   /// Request::snapshotAt of all prompts.
   int64_t snapshotAt = 0;
@@ -106,7 +106,7 @@ public:
   double seconds() const;
 
 private:
-  /// Of the scheduler's thread, while a choice waits or runs.
+  /// State of the scheduler's thread, while a choice waits or runs.
   struct Choice {
     Choice(const Tokenizer &tokenizer, const AnswerFormat *format,
            std::span<const int32_t> prompt, AnswerOptions options)
@@ -115,8 +115,8 @@ private:
     AnswerParser parser;
     /// Null without a grammar.
     std::shared_ptr<const AnswerConstraint> constraint;
-    /// The prompt, for echo, until it has run, and those of its tokens that no
-    /// delta has had.
+    /// The prompt, for echo, until it has run, and its tokens that no delta has
+    /// had.
     std::string echo;
     std::vector<TokenRecord> echoed;
     /// Counts the characters of the prompt.
@@ -145,12 +145,12 @@ private:
   Request requestOf(size_t choice);
   /// The token that a choice gets in place of a drawn one.
   std::optional<int32_t> givenToken(size_t choice) const;
-  /// The model's tokens that end an answer, and those of the request.
+  /// The tokens that end an answer: the model's, and all with the request's.
   std::vector<int32_t> modelEnds() const;
   std::vector<int32_t> ends() const;
   /// Adds the prompt to what a choice tells, for echo.
   void echo(Choice &state, std::span<const int32_t> prompt) const;
-  /// Adds a token to those of the prompt.
+  /// Adds a token to the prompt's.
   void echoToken(Choice &state, TokenRecord record) const;
   TokenRecord recordOf(const TokenEvent &event) const;
   void onProgress(size_t choice, const Progress &progress);
@@ -188,7 +188,7 @@ private:
   const std::stop_source stopping;
   /// Set by `start`.
   std::shared_ptr<const Grammar> grammar;
-  /// Of the scheduler's thread, after the first.
+  /// The scheduler's thread uses them, after `start`.
   std::vector<std::unique_ptr<Choice>> states;
   size_t started = 0;
 

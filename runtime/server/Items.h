@@ -47,7 +47,7 @@ struct ItemDelta {
   /// Whether the item is complete with this part. A call that is cut or broken
   /// never is.
   bool isWhole = false;
-  /// The tokens that begin in this part, and those of marks before it.
+  /// The tokens that begin in this part, and the tokens of marks before it.
   std::vector<TokenRecord> tokens = {};
 };
 
@@ -81,7 +81,7 @@ struct Delta {
   /// own tokens. Calls may stand before both.
   std::optional<std::string> stopString = {};
   std::optional<int32_t> stopToken = {};
-  /// Of a beam search, at the end.
+  /// The score of a beam search, at the end.
   std::optional<double> score = {};
 
   /// Approximate number of bytes.

@@ -71,7 +71,7 @@ static std::string escaped(const std::string &value) {
   return text;
 }
 
-/// The lines before those of a metric.
+/// The lines before the values of a metric.
 static std::string head(const std::string &name, const std::string &type,
                         const std::string &help) {
   std::string lines = "# HELP ";

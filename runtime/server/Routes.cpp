@@ -64,7 +64,7 @@ static std::vector<std::string> decodedParts(std::string_view path) {
   return parts;
 }
 
-/// The parameter of a path, which may be empty, if it is that of a route.
+/// The parameter of a path, which may be empty, if the route has this path.
 static std::optional<std::string> match(const Route &route,
                                         std::span<const std::string> parts) {
   constexpr std::string_view kVersion = "v1";

@@ -53,8 +53,8 @@ struct Route {
 };
 
 /// A protocol: its paths, the JSON schemas of its answers by name, and what it
-/// writes besides answers. Schemas may refer to those of other protocols.
-/// Objects may have more members.
+/// writes besides answers. Schemas may refer to schemas of other
+/// protocols. Objects may have more members.
 struct Protocol {
   std::span<const Route> routes;
   std::string_view schemas;
@@ -100,11 +100,11 @@ private:
   std::vector<const Protocol *> all;
 };
 
-/// That of Protocols.def.
+/// The table of Protocols.def.
 const RouteTable &routeTable();
 
-/// The "paths" of an OpenAPI description. With `needsKey`, those of kOpen say
-/// that they need none.
+/// The "paths" of an OpenAPI description. With `needsKey`, paths of kOpen
+/// say that they need none.
 nlohmann::ordered_json
 describePaths(std::span<const Protocol *const> protocols,
               const ParameterLimits &limits, bool needsKey,

@@ -29,7 +29,7 @@ struct ToolSupport {
 };
 
 /// All threads may call all functions. The service owns the threads that call
-/// its requests, the scheduler's and those of grammars: they end first, so that
+/// its requests, the scheduler's and the grammars': they end first, so that
 /// all that a request refers to outlives its last call.
 class Service final : public HttpHandler {
 public:
@@ -83,7 +83,7 @@ public:
   const Artifact &artifact;
   const Manifest &manifest;
   const Tokenizer &tokenizer;
-  /// Of the chat template; empty and null if the model has none.
+  /// The chat template; empty and null if the model has none.
   const std::string_view chatTemplate;
   const ChatFormat *const format;
   const AnswerFormat &answers;
@@ -99,7 +99,7 @@ public:
   const nlohmann::ordered_json templateVariables;
   const std::vector<std::string> names;
   /// Names the model file in answers: the
-  /// checksum of its header, which has those of all its parts.
+  /// checksum of its header, which has the checksums of all parts.
   const std::string fingerprint;
   const ParameterLimits limits;
 

@@ -33,7 +33,8 @@ JsonText jsonObject(std::initializer_list<JsonMember> members);
 JsonText jsonArray(const std::vector<JsonText> &values);
 JsonText jsonArray(const std::vector<std::string> &values);
 
-/// The members of two objects. Those of `more` replace those of its names.
+/// The members of two objects. A member of `more` replaces one of the same
+/// name.
 JsonText joinObjects(const JsonText &first, const JsonText &more);
 
 /// Writes JSON to standard output: in one line, or with the spaces of `indent`

@@ -38,7 +38,7 @@ struct CacheInfo {
   /// The numbers of the layers, in ascending order, which is their order in a
   /// page or in a state.
   std::vector<int64_t> layers;
-  /// Of a fixed cache: how many states before the last one a sequence keeps.
+  /// How many states before the last one a sequence keeps in a fixed cache.
   int64_t stepBack = 0;
 
   /// States that a fixed cache keeps of a sequence. Row n modulo this number

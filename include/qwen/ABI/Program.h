@@ -34,7 +34,7 @@ struct ProgramValue {
   /// Bytes from the start of the arena to the row of the first token; -1 for
   /// other values.
   int64_t offset = -1;
-  /// Of an argument: the program that leaves the rows there, as its result of
+  /// The program that leaves the rows of an argument there, as its result of
   /// the same name. Empty if the caller gives them.
   std::string from = {};
 };

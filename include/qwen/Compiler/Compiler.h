@@ -66,8 +66,8 @@ struct CompileOptions {
   std::optional<RopeScaling> ropeScaling = {};
   /// A file with a chat template (Jinja) in place of the checkpoint's.
   std::filesystem::path chatTemplate = {};
-  /// Format of the KV cache; by default that of `plan`, or f32 with f32
-  /// weights, else f16.
+  /// Format of the KV cache; by default the plan's, or f32 with f32 weights,
+  /// else f16.
   std::optional<KvFormat> kv = {};
   /// Maximum length of a sequence; by default the checkpoint's maximum.
   std::optional<int64_t> context = {};
@@ -87,7 +87,7 @@ struct QuantizeInput {
   /// The quantized formats of the matrices that do not keep integers of the
   /// checkpoint.
   MatrixFormats formats;
-  /// Of these matrices.
+  /// The quantizers of these matrices.
   MatrixQuantizers quantizers;
   /// Whether rotations are or will be folded into the weights.
   bool rotated;
@@ -147,7 +147,7 @@ struct CompileSummary {
   std::vector<FormatSummary> formats;
   std::vector<Conversion> conversions;
   Quantization quantization;
-  /// The text of a file of which CompileOptions::plan makes the same model.
+  /// The text of a plan file that makes the same model (CompileOptions::plan).
   std::string plan;
   /// Lines about parts of the checkpoint without effect.
   std::vector<std::string> notes;

@@ -32,17 +32,17 @@ struct KeepFormats {
 /// The format of each matrix that no rule names.
 using WeightChoice = std::variant<KeepFormats, WeightFormat>;
 
-/// In place of a format: that of the checkpoint, or the nearest.
+/// Stands for the format of the checkpoint, or the nearest.
 inline constexpr std::string_view kKeepFormat = "keep";
 
 /// The quantizers of matrices, by their names.
 using MatrixQuantizers = std::map<std::string, Quantizer, std::less<>>;
 
 struct FormatPlan {
-  /// Of each matrix of plannedMatrices().
+  /// The format of each matrix of plannedMatrices().
   MatrixFormats formats;
-  /// Of the matrices in formats of integers, but for those that keep the
-  /// integers of the checkpoint.
+  /// The quantizers of matrices in formats of integers. A matrix that keeps the
+  /// integers of the checkpoint has none.
   MatrixQuantizers quantizers;
   KvFormat kv = KvFormat::F16;
 };
@@ -51,7 +51,7 @@ struct FormatPlan {
 /// (`qwen.weight`), whose format follows from their values.
 std::vector<WeightOp> plannedMatrices(mlir::ModuleOp module);
 
-/// The formats of the matrices of `module`: that of the last rule
+/// The formats of the matrices of `module`: the format of the last rule
 /// 'REGEX=FORMAT' (RE2, which matches anywhere in the name) for it, or
 /// `choice`. Throws Error for a text that is no rule, and for a rule that
 /// matches no matrix.

@@ -119,10 +119,10 @@ inline constexpr char kOutputsAttr[] = "qwen.outputs";
 
 /// The name of activations, a string.
 inline constexpr char kNameAttr[] = "qwen.name";
-/// Of an argument: the program before that leaves it in the arena, as its
-/// result of the same name; a symbol. Without it, the caller gives it.
+/// The program before that leaves an argument in the arena, as its result of
+/// the same name; a symbol. Without it, the caller gives the argument.
 inline constexpr char kFromAttr[] = "qwen.from";
-/// Of an argument: its place, a BufferAttr. qwen-plan sets it.
+/// The place of an argument, a BufferAttr. qwen-plan sets it.
 inline constexpr char kPlaceAttr[] = "qwen.place";
 
 /// Name of the first program of a model, which gives its results.

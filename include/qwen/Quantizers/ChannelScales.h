@@ -27,7 +27,7 @@ struct ScaledProducts {
   std::vector<Matrix> matrices;
   /// [tokens][k]: what they read.
   std::span<const float> inputs;
-  /// Of each of the k columns, the number of its scale: columns that one output
+  /// The number of the scale of each of the k columns. Columns that one output
   /// of another product makes share a scale.
   std::vector<int32_t> scaleOf;
   /// The transform of columns and inputs that is folded in behind the scales.

@@ -28,8 +28,8 @@ inline constexpr Quantizer kQuantizers[] = {
 #include "qwen/Quantizers/Quantizers.def"
 };
 
-/// The second moments of a product's inputs: none, those of each input, or
-/// those of each pair of inputs.
+/// The second moments of a product's inputs that a quantizer needs: none, one
+/// for each input, or one for each pair of inputs.
 enum class NeedsMoments : uint8_t { None, Diagonal, Full };
 
 struct QuantizerInfo {

@@ -18,7 +18,7 @@ namespace qwen {
 
 /// A matrix of floats in a file, perhaps by its columns.
 struct StoredMatrix {
-  /// Of rank 2 and a type of floats.
+  /// A tensor of rank 2 and a type of floats.
   StoredTensor tensor;
   bool isTransposed = false;
 

@@ -66,7 +66,7 @@ private:
   const Pages pages;
   const std::string formName;
   const uint64_t readBytes;
-  /// Of integers, by output.
+  /// The errors of integers, by output.
   std::vector<numerics::EncodeError> errors;
 };
 

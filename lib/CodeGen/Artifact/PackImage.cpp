@@ -228,7 +228,7 @@ private:
   /// Packed bytes that are not written yet, from `packedAt` of the image on.
   std::vector<uint8_t> packed;
   uint64_t packedAt = 0;
-  /// Of one panel.
+  /// The runs of one panel.
   std::vector<Run> runs;
   std::vector<numerics::EncodeError> sums;
 };

@@ -405,7 +405,7 @@ static void readConfigs(const fs::path &dir, CheckpointTokenizer &result) {
     result.chatTemplateFile = templateFile;
     return;
   }
-  // Of processors, which older versions of transformers wrote.
+  // Older versions of transformers wrote a processor's template here.
   const fs::path processorFile = dir / "chat_template.json";
   if (result.chatTemplate.empty())
     if (const std::optional<json> processor = readJsonObject(processorFile))

@@ -8,7 +8,7 @@
 namespace qwen {
 
 /// Appends the ops of a program, one for each operation of the model. A path
-/// is that of a module inside the scope ("layers.0.self_attn.q_proj"). It knows
+/// names a module inside the scope ("layers.0.self_attn.q_proj"). It knows
 /// no names outside its scope.
 class LayerBuilder {
 public:

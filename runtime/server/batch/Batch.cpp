@@ -75,7 +75,7 @@ Batch::~Batch() {
 
 std::vector<uint64_t> Batch::takeChanged() {
   // The handler wakes this thread for each token. A pause, in which its calls
-  // cost next to nothing, joins those of a step.
+  // cost next to nothing, joins the pauses of a step.
   constexpr std::chrono::milliseconds kPause(1);
   std::unique_lock lock(changed->mutex);
   changed->any.wait(lock, [&] { return !changed->lines.empty(); });

@@ -44,7 +44,7 @@ public:
   const std::string &parameter() const { return wrong; }
   ErrorCode code() const { return errorCode; }
 
-  /// Of a prompt that is longer than the context, where they are known.
+  /// The lengths of a prompt that is longer than the context, where known.
   std::optional<Lengths> lengths = {};
   /// Headers that the answer has besides the headers of its status.
   AnswerHeaders headers;

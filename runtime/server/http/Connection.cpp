@@ -301,7 +301,7 @@ asio::awaitable<bool> Connection::send(Reply reply, bool keep) {
   if (!reply.body.empty())
     response.set(http::field::content_type, reply.contentType);
   response.keep_alive(keep);
-  // That of a 304 would be the length of what the client has.
+  // The length of a 304 would be the length of what the client has.
   if (response.result() != http::status::not_modified)
     response.content_length(reply.body.size());
   std::string text = textOf(response);

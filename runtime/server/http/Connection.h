@@ -30,7 +30,7 @@ struct ConnectionShared {
   HttpHandler &handler;
   Changes &changes;
   const ServerOptions &options;
-  /// Of which a request must have one; empty: it needs none.
+  /// A request must have one of these keys; empty: it needs none.
   const std::vector<std::string> &keys;
   const LogFn &log;
   /// Whether the Host of a request must name this machine.
@@ -111,9 +111,9 @@ private:
   /// The last request was not read as a whole.
   bool isRefused = false;
 
-  // Of the present request.
+  // The present request.
   std::shared_ptr<ReplyStream> running;
-  /// Of the protocol of `path`; set when the header has come.
+  /// The framing of the protocol of `path`; set when the header has come.
   const Framing *framing = nullptr;
   std::string requestId, method, path, query;
   /// The number of the client's API key (findKey).

@@ -115,7 +115,8 @@ public:
   virtual Reply handle(HttpRequest request, const WakeFn &wake) = 0;
   /// Whether a path answers without a key.
   virtual bool isOpen(std::string_view path) const = 0;
-  /// That of a path's protocol, for requests that do not reach `handle`, too.
+  /// The framing of a path's protocol, for requests that do not reach `handle`,
+  /// too.
   virtual const Framing &framingOf(std::string_view path) const = 0;
   /// The methods of all paths, with commas.
   virtual std::string methods() const = 0;

@@ -21,7 +21,7 @@ class Service;
 /// if it has none.
 FillTokens requireFill(const Service &service, const std::string &name);
 
-/// Of /infill.
+/// The parameters of /infill.
 // NOLINTNEXTLINE(misc-multiple-inheritance): data
 struct FillParameters : ModelParameters, AnswerParameters {
   std::string before, behind, begun;

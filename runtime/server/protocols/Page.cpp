@@ -25,7 +25,7 @@ static Reply pageReply(const PageFile &file, const HttpRequest &request) {
   const bool isZipped =
       !file.gzip.empty() && acceptsCoding(request.acceptEncoding, "gzip");
   const std::string tag = '"' + hash + (isZipped ? "-gzip\"" : "\"");
-  // A name with another hash is that of an older or a newer page.
+  // An older or a newer page has names with other hashes.
   const std::string_view age =
       request.query == "v=" + hash ? "max-age=31536000, immutable" : "no-cache";
   Reply reply{.body = "",

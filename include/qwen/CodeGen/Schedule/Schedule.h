@@ -47,8 +47,8 @@ struct PageChainsSchedule {
   int64_t tokens = 1;
   int64_t vectors = 1;
   int64_t prefetch = 0;
-  /// Of scores: queries of several tokens that a thread processes together,
-  /// with their state in the L1 cache. Of values: 0.
+  /// Scores: the queries of several tokens that a thread processes together,
+  /// with their state in the L1 cache. Values: 0.
   int64_t strip = 0;
   bool operator==(const PageChainsSchedule &) const = default;
 };

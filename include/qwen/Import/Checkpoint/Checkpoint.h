@@ -146,8 +146,8 @@ private:
 };
 
 /// Opens a Hugging Face folder or a GGUF file; of a split one, the first file.
-/// `scopes` are those of its programs. Throws Error, which names file and key
-/// or tensor, if it is invalid or not supported, and what `adapt` throws.
+/// `scopes` are the scopes of its programs. Throws Error, which names file and
+/// key or tensor, if it is invalid or not supported, and what `adapt` throws.
 std::unique_ptr<Checkpoint>
 openCheckpoint(const std::filesystem::path &path, const AdaptFn &adapt = {},
                std::span<const ModelScope> scopes = kTextScopes);

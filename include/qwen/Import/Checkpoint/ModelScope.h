@@ -9,8 +9,8 @@
 
 namespace qwen {
 
-/// What the names of weights begin with: those of the text model's layers,
-/// those of its other modules, and those of layers inside any scope.
+/// What the names of weights begin with: the text model's layers, its other
+/// modules, and layers inside any scope.
 inline constexpr std::string_view kTextLayers = "model.layers.";
 inline constexpr std::string_view kTextModel =
     kTextLayers.substr(0, kTextLayers.find('.') + 1);
@@ -21,11 +21,11 @@ inline constexpr std::string_view kLayers =
 /// with. The default is the text model of a checkpoint. The characters must
 /// outlive the scope.
 struct ModelScope {
-  /// Of the modules of the program, such as layers and norms; it is empty or
-  /// ends with a dot: "model.", or "draft.model." of a text model in the
+  /// Begins the names of the program's modules, such as layers and norms; empty
+  /// or ends with a dot: "model.", or "draft.model." of a text model in the
   /// module "draft".
   std::string_view tensors = kTextModel;
-  /// Of ops: "", or "draft.".
+  /// Begins the names of ops: "", or "draft.".
   std::string_view ops = {};
 
   bool operator==(const ModelScope &) const = default;
@@ -36,7 +36,7 @@ struct ModelScope {
     return std::string(tensors).append(path);
   }
 
-  /// The weight or module `path` beside those of the scope: "lm_head.weight",
+  /// The weight or module `path` beside the scope's: "lm_head.weight",
   /// or "draft.lm_head.weight" for the tensors "draft.model.".
   std::string beside(std::string_view path) const {
     const std::string_view module = tensors.substr(0, tensors.rfind('.'));

@@ -13,8 +13,8 @@ struct ChatParameters : ModelParameters, AnswerParameters, ToolParameters {
   nlohmann::ordered_json messages;
   bool addGenerationPrompt = true;
   bool continueFinalMessage = false;
-  /// Further variables of the chat template: those of parameters of their own,
-  /// and others, which come before them.
+  /// Further variables of the chat template: variables with parameters of their
+  /// own, and others, which come before them.
   nlohmann::ordered_json ownVariables = nlohmann::ordered_json::object();
   nlohmann::ordered_json otherVariables = nlohmann::ordered_json::object();
 

@@ -96,7 +96,7 @@ CompletionAnswer::logprobs(const std::vector<TokenRecord> &tokens) const {
       continue;
     }
     ordered_json top = ordered_json::object();
-    // Of tokens with the same text, the most likely one is first.
+    // The most likely one of tokens with the same text is first.
     for (const TokenLogprob &each : token.top)
       if (const std::string key = tokenText(each.id); !top.contains(key))
         top[key] = finite(each.logprob);

@@ -13,7 +13,7 @@ namespace qwen::server::openai {
 struct CallPart {
   /// Number of the calls of the choice before it.
   size_t index;
-  /// Of the first part only.
+  /// Only the first part has them.
   std::string id = {}, name = {};
   /// A part of a JSON object.
   std::string arguments = {};

@@ -53,7 +53,7 @@ ordered_json server::timingsOf(const Generation &generation) {
     return of > 0 && by > 0 ? of / by : 0;
   };
   const auto ran = static_cast<double>(tokens.prompt - tokens.cached);
-  // The time to the first token is that of the prompt.
+  // The time to the first token is the time of the prompt.
   const auto timed = static_cast<double>(tokens.drawn - 1);
   return {{"cache_n", tokens.cached},
           {"prompt_n", tokens.prompt - tokens.cached},
