@@ -1,5 +1,4 @@
-//===- Compile.h - From a checkpoint to modules ------------------*- C++
-//-*-===//
+//===- Compile.h - From a checkpoint to modules -----------------*- C++ -*-===//
 
 #ifndef QWEN_LIB_COMPILER_COMPILE_H
 #define QWEN_LIB_COMPILER_COMPILE_H

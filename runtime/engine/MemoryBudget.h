@@ -1,5 +1,4 @@
-//===- MemoryBudget.h - Memory that the engines of a process share -*- C++
-//-*-===//
+//===- MemoryBudget.h - Memory that engines share ---------------*- C++ -*-===//
 //
 // Engines take leases of what they will use at most, so that all together stay
 // within the memory of the process: a full KV cache is an error, but a full

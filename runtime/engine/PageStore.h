@@ -1,5 +1,4 @@
-//===- PageStore.h - Pages and snapshots outside of the KV cache -*- C++
-//-*-===//
+//===- PageStore.h - Pages and snapshots outside of memory ------*- C++ -*-===//
 //
 // What the prefix cache has kept may outlive the process, or serve another one
 // with the same artifact.
