@@ -60,6 +60,7 @@ MatrixFormats qwen::formatsByRules(mlir::ModuleOp module,
                                    const WeightChoice &choice,
                                    const std::vector<std::string> &texts) {
   std::vector<Rule> rules;
+  rules.reserve(texts.size());
   for (const std::string &text : texts)
     rules.push_back(parseRule(text));
   MatrixFormats formats;

@@ -129,7 +129,7 @@ LogicalResult Rotation::foldMatrices(ForwardOp op, const Fold &part) {
 
 /// The op whose product, and bias, `value` is, if a rotation can be folded into
 /// the outputs of all that it sums up; else null.
-static ForwardOp writerOf(Value value) {
+static ForwardOp producerOf(Value value) {
   auto bias = value.getDefiningOp<AddBiasOp>();
   auto writer = (bias ? bias.getInput() : value).getDefiningOp<ForwardOp>();
   const bool canFold =
@@ -141,7 +141,7 @@ static ForwardOp writerOf(Value value) {
 /// that is added to it. It has a writer; `op` needs the fold.
 LogicalResult Rotation::foldProduct(Operation *op, Value product,
                                     int64_t size) {
-  ForwardOp writer = writerOf(product);
+  ForwardOp writer = producerOf(product);
   if (auto bias = product.getDefiningOp<AddBiasOp>();
       bias && failed(fold(bias, bias.getBiasAttr(), {.outputs = size})))
     return failure();
@@ -156,7 +156,7 @@ LogicalResult Rotation::foldProduct(Operation *op, Value product,
 /// that is added to it, that only `op` reads.
 LogicalResult Rotation::foldOutputs(Operation *op, Value product,
                                     int64_t size) {
-  if (writerOf(product) && product.hasOneUse())
+  if (producerOf(product) && product.hasOneUse())
     return foldProduct(op, product, size);
   return op->emitOpError() << "needs a product of its own, before fusion, to "
                               "fold a rotation into";
@@ -321,7 +321,7 @@ LogicalResult Rotation::addFirst(Operation &op) {
   if (op.getNumResults() != 1 || !beginsStream(op.getResult(0)))
     return success();
   const Value value = op.getResult(0);
-  if (!writerOf(value))
+  if (!producerOf(value))
     return success();
   stream.insert(value);
   return foldProduct(&op, value, widthOf(value));

@@ -128,6 +128,7 @@ struct BandwidthFigures {
 
 JsonText BandwidthFigures::toJson() const {
   std::vector<JsonText> all;
+  all.reserve(patterns.size());
   for (size_t i = 0; i < patterns.size(); ++i)
     all.push_back(jsonObject({{"streams", patterns[i].streams},
                               {"prefetch_bytes", patterns[i].distance},

@@ -31,6 +31,7 @@ struct CompareCommand : RunFlags {
 
   int64_t skippedRows() const { return skip.value_or(window / 2); }
 };
+} // namespace
 
 /// The options of a contestant, whose sequence has the pages of a window: the
 /// other one needs memory, too.
@@ -41,6 +42,7 @@ static EngineOptions optionsOf(const CompareCommand &command,
   return options;
 }
 
+namespace {
 /// A model and the sequence of its current window.
 class Contestant {
 public:
@@ -169,6 +171,7 @@ static void print(const Scores &scores, int64_t windows,
   constexpr std::array kShares = {0.5, 0.9, 0.95, 0.99, 0.999, 1.0};
   if (command.json) {
     std::vector<JsonText> quantiles;
+    quantiles.reserve(kShares.size());
     for (double share : kShares)
       quantiles.push_back(
           jsonObject({{"share", share}, {"kl", quantile(sorted, share)}}));

@@ -67,7 +67,7 @@ static JsonText objectOf(const GenerateCommand &command, const Model &model,
                          const BeamTokens &answer) {
   const bool isEnded =
       !answer.ids.empty() && std::ranges::count(ends, answer.ids.back()) > 0;
-  const JsonText object =
+  JsonText object =
       jsonObject({{"score", answer.score},
                   {"ids", answer.ids},
                   {"logprobs", answer.logprobs},

@@ -83,7 +83,7 @@ void qwen::run::addRun(const Command &command, RunFlags &flags,
 #define QWEN_ENGINE_OPTION(Part, Type, Field, Name, Short, Default, Unit,      \
                            Least, Most, Help)                                  \
   if (has(EnginePart::Part))                                                   \
-    addTableOption(command, (*Short ? "-" Short "," : "") + dashed(#Name),     \
+    addTableOption(command, (*(Short) ? "-" Short "," : "") + dashed(#Name),   \
                    flags.engine.Field, Unit, Least, Most, Help);
 #include "engine/EngineOptions.def"
   if (flags.anyThreads)

@@ -84,7 +84,7 @@ struct CodeField {
   /// The place of the field in step `step` of a group. A field takes as many
   /// chunks as it has bits, so that the fields before it take `first`.
   template <typename Integer>
-  constexpr CodePlace<Integer> placeOf(Integer step) const {
+  constexpr CodePlace<Integer> placeOf(const Integer &step) const {
     return {first + step % bits, step / bits * bits};
   }
 };
