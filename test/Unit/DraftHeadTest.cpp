@@ -32,7 +32,7 @@ using namespace qwen;
 using namespace qwen::test;
 
 namespace {
-constexpr int64_t kTokens = 6;
+constexpr int64_t kHeadTokens = 6;
 
 int32_t idAt(int64_t position) {
   return static_cast<int32_t>(131 * position % 4000 + 5);
@@ -61,7 +61,7 @@ void addDraft(mlir::ModuleOp module, mlir::func::FuncOp forward) {
   ProgramBuilder draft(
       module, "draft", forward,
       {rowsType(context, kStoriesHidden), integersType(context)});
-  draft.setLimits(kTokens, kTokens);
+  draft.setLimits(kHeadTokens, kHeadTokens);
   draft.nameArgument(0, "stream", "forward");
   draft.map(forward.getArgument(1), draft.argument(1));
   draft.useCachesOf(kStoriesLayers);
@@ -81,7 +81,7 @@ protected:
     mlir::func::FuncOp forward = programsOf(*model.module).front();
     mlir::Builder builder(&context);
     for (const char *limit : {kMaxTokensAttr, kMaxRowsAttr})
-      forward->setAttr(limit, builder.getI64IntegerAttr(kTokens));
+      forward->setAttr(limit, builder.getI64IntegerAttr(kHeadTokens));
     if (hasDraft)
       addDraft(*model.module, forward);
     return model;
@@ -99,14 +99,14 @@ protected:
   Answers run(const ImportedModel &model, WeightFormat weights) {
     mlir::ModuleOp module = *model.module;
     const LoadedPrograms loaded(compileProgram(module, {.weights = weights}),
-                                module, kTokens);
+                                module, kHeadTokens);
     MemoryFile image;
     packImage(module, model.checkpoint->weights(), image);
     const Mapping mapping = mapImage(image);
     Engine engine(loaded.manifest, mapping.data(), loaded.entries, pool);
     const SequenceId sequence = engine.state().open();
     std::vector<Token> batch, rows;
-    for (int64_t position = 0; position < kTokens; ++position) {
+    for (int64_t position = 0; position < kHeadTokens; ++position) {
       batch.push_back({idAt(position), sequence, position, true});
       rows.push_back({-1, sequence, position, true});
     }
@@ -146,7 +146,7 @@ const Answers &expectedAnswers() {
       return model.logits(normed);
     };
     Answers answers;
-    for (int32_t position = 0; position < kTokens; ++position) {
+    for (int32_t position = 0; position < kHeadTokens; ++position) {
       Values x = model.embedding.output(idAt(position));
       for (size_t i = 0; i < kStoriesLayers; ++i)
         x = sequence.runLayer(i, x, position);
