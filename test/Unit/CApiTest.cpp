@@ -501,13 +501,13 @@ namespace {
 /// model that was loaded after fork runs.
 [[noreturn]] void runInChild(qwen_model *model, const std::string &path) {
   alarm(60); // a child that hangs fails the test
-  const qwen_options options = loadOptions({.threads = 2, .sequences = 1});
   const qwen_token token = {1, 0, 0, 1};
   std::vector<float> logits(40);
   if (qwen_forward(model, &token, 1, logits.data()) == -1)
     std::cerr << qwen_last_error();
 // ThreadSanitizer allows no new threads in a child of fork.
 #if !__has_feature(thread_sanitizer)
+  const qwen_options options = loadOptions({.threads = 2, .sequences = 1});
   qwen_model *own = qwen_load(path.c_str(), &options);
   qwen_free(model);
   qwen_open_sequence(own);
