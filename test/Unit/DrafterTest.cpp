@@ -95,6 +95,7 @@ protected:
     engine.reset();
     pool.emplace(threads);
     answers.clear();
+    rules.paced = false; // Steps are counted: none may depend on the clock.
     engine.emplace(manifest, nullptr, entries, *pool, options);
     if (script.draft)
       rules.drafter = [this](Engine &) {
@@ -103,16 +104,9 @@ protected:
     batcher.emplace(*engine, rules);
   }
 
-  static std::vector<int32_t> tokens(int64_t count, int32_t first = 0) {
-    std::vector<int32_t> ids;
-    for (int64_t i = 0; i < count; ++i)
-      ids.push_back(static_cast<int32_t>((first + i * i) % 37));
-    return ids;
-  }
-
   static Request requestOf(int64_t prompt, int64_t most, int32_t first = 0) {
     Request request;
-    request.prompt.ids = tokens(prompt, first);
+    request.prompt.ids = squareTokens(prompt, first);
     request.maxTokens = most;
     return request;
   }
@@ -225,7 +219,7 @@ TEST_F(DrafterTest, DraftsChangeNoAnswer) {
     open({.sequences = 6, .kvPages = pages}, {}, threads);
     int32_t first = 0;
     for (Request request : waysToDraw()) {
-      request.prompt.ids = tokens(30 + 7 * first, first);
+      request.prompt.ids = squareTokens(30 + 7 * first, first);
       request.maxTokens = 100 + first++;
       add(std::move(request));
     }
@@ -278,7 +272,7 @@ TEST_F(DrafterTest, DrawsOfDraftsAreAhead) {
   std::string events;
   onToken = [&] { events += 't'; };
   const auto run = [&] {
-    open({.sequences = 1}, {.paced = false});
+    open({.sequences = 1});
     events.clear();
     Request request = requestOf(3, 12);
     request.constraint = std::make_shared<Noted>(events);
@@ -324,7 +318,7 @@ TEST_F(DrafterTest, DraftsAndPromptsNeedNoFurtherCall) {
       manifest.programs[0].limits.rows = rows;
       script = {};
       const auto start = [&] {
-        open({.sequences = 9}, {.paced = false});
+        open({.sequences = 9});
         for (int32_t i = 0; i < 8; ++i)
           add(requestOf(5 + i, 20, i));
         while (answers[8].ids.empty())
@@ -564,7 +558,7 @@ TEST_F(DrafterTest, AProgramRunsBetweenTheCallsOfAStep) {
   // runs, and no token follows the other.
   std::vector<std::array<int32_t, 3>> expected;
   for (int32_t i = 0; i < 5; ++i) {
-    std::vector<int32_t> all = tokens(20 + i, i);
+    std::vector<int32_t> all = squareTokens(20 + i, i);
     const std::vector<int32_t> &ids =
         known.at(static_cast<uint64_t>(i) + 1).ids;
     all.insert(all.end(), ids.begin(), ids.end());
