@@ -91,8 +91,7 @@ static uint64_t hashOf(const QuantizeInput &input, const CalibrationText &text,
   parallelFor(weights.size(), options.threads, [&](size_t i, unsigned) {
     // What a source computes when it is read does not stay.
     WeightOp weight = weights[i];
-    const WeightSourcePtr source = weight.getSource().open(
-        llvm::cast<mlir::RankedTensorType>(weight.getType()), input.weights);
+    const WeightSourcePtr source = weight.open(input.weights);
     const WeightShape &shape = source->shape();
     constexpr int64_t kValues = int64_t{1} << 18;
     const int64_t most = std::max<int64_t>(1, kValues / shape.k());

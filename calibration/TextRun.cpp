@@ -50,8 +50,7 @@ TextRun::TextRun(mlir::ModuleOp module, const WeightSources &weights,
 void TextRun::embed(EmbeddingOp embedding) {
   auto weight =
       mlir::SymbolTable(module).lookup<WeightOp>(embedding.getWeight());
-  const auto type = llvm::cast<mlir::RankedTensorType>(weight.getType());
-  const WeightSourcePtr source = weight.getSource().open(type, weights);
+  const WeightSourcePtr source = weight.open(weights);
   float *to = stream.as<float>();
   for (size_t i = 0; i < ids.size(); ++i, to += width)
     source->read(ids[i], 1, to);
@@ -81,8 +80,7 @@ static void nameWeights(ProgramBuilder &program, mlir::ModuleOp from,
     auto weight =
         llvm::cast<WeightOp>(builder.clone(*symbols.lookup<WeightOp>(name)));
     weight.setSymNameAttr(own);
-    const auto type = llvm::cast<mlir::RankedTensorType>(weight.getType());
-    to.set(own.str(), {weight.getSource().open(type, sources), {}});
+    to.set(own.str(), {weight.open(sources), {}});
     // In f32 it does not matter where the values come from.
     weight.setSourceAttr(
         SourceAttr::get(builder.getContext(), own, FormatAttr()));

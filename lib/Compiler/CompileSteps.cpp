@@ -31,13 +31,11 @@ static void replaceSource(WeightOp weight, WeightSources &sources,
 
 /// The weight `name` of `module`.
 static WeightOp weightOf(mlir::ModuleOp module, const std::string &name) {
-  return mlir::SymbolTable(module).lookup<WeightOp>(name);
+  return module.lookupSymbol<WeightOp>(name);
 }
 
 WeightSourcePtr QuantizeInput::source(const std::string &name) const {
-  WeightOp weight = weightOf(module, name);
-  return weight.getSource().open(
-      llvm::cast<mlir::RankedTensorType>(weight.getType()), weights);
+  return weightOf(module, name).open(weights);
 }
 
 void QuantizeInput::replaceValues(const std::string &name,
@@ -58,15 +56,12 @@ static QuantizeInput quantizeInput(ModelState &state) {
       state.module(), state.model.checkpoint->weights(), {}, {}, state.rotated,
       state.tokenizer};
   for (WeightOp matrix : plannedMatrices(state.module())) {
-    const auto quantizer = state.plan.quantizers.find(matrix.getSymName());
-    if (quantizer == state.plan.quantizers.end())
-      continue;
-    const WeightFormat format =
-        state.plan.formats.find(matrix.getSymName())->second;
-    if (matrix.getSource().getIntegers() == format)
+    const std::optional<Quantizer> quantizer = state.plan.quantizerOf(matrix);
+    const WeightFormat format = state.plan.formatOf(matrix);
+    if (!quantizer || matrix.getSource().getIntegers() == format)
       continue;
     input.formats.emplace(matrix.getSymName(), format);
-    input.quantizers.insert(*quantizer);
+    input.quantizers.emplace(matrix.getSymName(), *quantizer);
   }
   return input;
 }
@@ -139,9 +134,7 @@ struct FoundGrid {
 
 /// The integers of `matrix`, if it has floats on a grid.
 static FoundGrid findGridOf(WeightOp matrix, const ModelState &state) {
-  const WeightSourcePtr source = matrix.getSource().open(
-      llvm::cast<mlir::RankedTensorType>(matrix.getType()),
-      state.model.checkpoint->weights());
+  const WeightSourcePtr source = matrix.open(state.model.checkpoint->weights());
   return {matrix, source, findGrid(*source)};
 }
 
@@ -198,7 +191,7 @@ static void planByRules(ModelState &state, const CompileOptions &options) {
   plan.kv =
       choice == WeightChoice(WeightFormat::F32) ? KvFormat::F32 : KvFormat::F16;
   for (WeightOp matrix : plannedMatrices(state.module())) {
-    const WeightFormat format = plan.formats.find(matrix.getSymName())->second;
+    const WeightFormat format = plan.formatOf(matrix);
     if (isQuantized(format) && (options.rotate == Rotate::On ||
                                 matrix.getSource().getIntegers() != format))
       plan.quantizers.emplace(matrix.getSymName(), options.quantizer);
@@ -213,8 +206,8 @@ static void planByFile(ModelState &state, const CompileOptions &options) {
   std::vector<FoundGrid> grids;
   for (WeightOp matrix : plannedMatrices(state.module())) {
     const std::string name = matrix.getSymName().str();
-    const WeightFormat format = plan.formats.find(name)->second;
-    if (!isQuantized(format) || plan.quantizers.contains(name))
+    const WeightFormat format = plan.formatOf(matrix);
+    if (!isQuantized(format) || plan.quantizerOf(matrix))
       continue;
     const ErrorText what = part::file(options.plan.string()) +
                            " keeps the integers of " + part::subject(name);
@@ -235,14 +228,11 @@ static void planByFile(ModelState &state, const CompileOptions &options) {
 
 /// Whether `--rotate auto` rotates a model with this matrix.
 static bool gainsByRotation(WeightOp matrix, const FormatPlan &plan) {
-  const auto quantizer = plan.quantizers.find(matrix.getSymName());
-  if (quantizer == plan.quantizers.end())
-    return false;
-  const WeightFormat format = plan.formats.find(matrix.getSymName())->second;
+  const std::optional<Quantizer> quantizer = plan.quantizerOf(matrix);
   const int64_t k =
       llvm::cast<mlir::ShapedType>(matrix.getType()).getDimSize(1);
-  return panelBytes(format, k) * 8 >=
-         kPanelOutputs * k * infoOf(quantizer->second).rotatedBits;
+  return quantizer && panelBytes(plan.formatOf(matrix), k) * 8 >=
+                          kPanelOutputs * k * infoOf(*quantizer).rotatedBits;
 }
 
 static void chooseFormats(ModelState &state, const CompileOptions &options,

@@ -13,14 +13,20 @@
 using namespace qwen;
 using json = nlohmann::ordered_json;
 
-static bool isMatrix(WeightOp weight) {
-  return llvm::cast<mlir::ShapedType>(weight.getType()).getRank() == 2;
+WeightFormat FormatPlan::formatOf(WeightOp matrix) const {
+  return formats.find(matrix.getSymName())->second;
+}
+
+std::optional<Quantizer> FormatPlan::quantizerOf(WeightOp matrix) const {
+  const auto found = quantizers.find(matrix.getSymName());
+  return found == quantizers.end() ? std::nullopt
+                                   : std::optional(found->second);
 }
 
 std::vector<WeightOp> qwen::plannedMatrices(mlir::ModuleOp module) {
   std::vector<WeightOp> matrices;
   for (WeightOp weight : module.getOps<WeightOp>())
-    if (isMatrix(weight) && !weight.getExact())
+    if (weight.isMatrix() && !weight.getExact())
       matrices.push_back(weight);
   return matrices;
 }
@@ -65,7 +71,7 @@ MatrixFormats qwen::formatsByRules(mlir::ModuleOp module,
     rules.push_back(parseRule(text));
   MatrixFormats formats;
   for (WeightOp weight : module.getOps<WeightOp>()) {
-    if (!isMatrix(weight))
+    if (!weight.isMatrix())
       continue;
     const auto *chosen = std::get_if<WeightFormat>(&choice);
     WeightFormat format = chosen ? *chosen : weight.getKeptFormat();

@@ -42,7 +42,7 @@ LogicalResult WeightOp::verify() {
                          << " when f32 or bf16 is needed";
   if (failed(getSource().verifyWeight(*this, type)))
     return failure();
-  if (getExact() && type.getRank() != 2)
+  if (getExact() && !isMatrix())
     return emitOpError() << "has exact when only a matrix can have it";
   if (getFormat() && type.getRank() == 1 &&
       getFormat()->getValue() != WeightFormat::F32)
@@ -61,6 +61,12 @@ WeightFormat WeightOp::getKeptFormat() {
   return cast<ShapedType>(getType()).getElementType().isBF16()
              ? WeightFormat::BF16
              : WeightFormat::F32;
+}
+
+bool WeightOp::isMatrix() { return cast<ShapedType>(getType()).getRank() == 2; }
+
+WeightSourcePtr WeightOp::open(const WeightSources &sources) {
+  return getSource().open(cast<RankedTensorType>(getType()), sources);
 }
 
 //===----------------------------------------------------------------------===//

@@ -44,7 +44,7 @@ private:
       chosen[name] = format;
     for (WeightOp weight : getOperation().getOps<WeightOp>()) {
       WeightFormat format = WeightFormat::F32;
-      if (cast<ShapedType>(weight.getType()).getRank() == 2) {
+      if (weight.isMatrix()) {
         const auto found = chosen.find(weight.getSymName());
         format = found == chosen.end() ? weights : found->second;
         if (weight.getExact())

@@ -1,5 +1,7 @@
 //===- Outputs.cpp - Some outputs of a weight -----------------------------===//
 
+#include "Runs.h"
+
 #include "qwen/Support/Error.h"
 #include "qwen/Weights/Sources.h"
 
@@ -9,10 +11,10 @@
 using namespace qwen;
 
 namespace {
-class OutputsSource final : public ForwardingSource {
+class OutputsSource final : public RunsSource<ForwardingSource> {
 public:
   OutputsSource(WeightSourcePtr from, std::vector<int64_t> list)
-      : ForwardingSource(std::move(from)), numbers(std::move(list)),
+      : RunsSource(std::move(from)), numbers(std::move(list)),
         sizes{{std::ssize(numbers)}} {
     if (source->shape().sizes.size() > 1)
       sizes.sizes.push_back(source->shape().k());
@@ -27,45 +29,14 @@ public:
            static_cast<uint64_t>(source->shape().outputs());
   }
 
-  void read(int64_t first, int64_t count, float *values) const override {
-    forRuns(first, count, [&](int64_t number, int64_t run, int64_t done) {
-      source->read(number, run, values + done * sizes.k());
-    });
-  }
-
-  OutputSet kept(WeightFormat format, int64_t first,
-                 int64_t count) const override {
-    OutputSet outputs = 0;
-    forRuns(first, count, [&](int64_t number, int64_t run, int64_t done) {
-      outputs |= source->kept(format, number, run) << done;
-    });
-    return outputs;
-  }
-
-  numerics::EncodeError keep(WeightFormat format, int64_t first,
-                             OutputSet outputs, int64_t lane,
-                             uint8_t *panel) const override {
-    numerics::EncodeError error;
-    const int64_t count =
-        std::min(kPanelOutputs - lane, sizes.outputs() - first);
-    forRuns(first, count, [&](int64_t number, int64_t run, int64_t done) {
-      error += source->keep(format, number, someOf(outputs, done, run),
-                            lane + done, panel);
-    });
-    return error;
-  }
-
 private:
-  /// Calls visit(number, run, done) for each run of outputs that follow each
-  /// other in the source: `number` is the first one's there, and `done` outputs
-  /// come before it.
-  template <typename Visit>
-  void forRuns(int64_t first, int64_t count, Visit visit) const {
+  void forRuns(int64_t first, int64_t count,
+               const VisitFn &visit) const override {
     const int64_t *number = numbers.data() + first;
     for (int64_t done = 0, run = 1; done < count; done += run, run = 1) {
       while (done + run < count && number[done + run] == number[done] + run)
         ++run;
-      visit(number[done], run, done);
+      visit(*source, number[done], run, done);
     }
   }
 

@@ -1,6 +1,7 @@
 //===- Stacked.cpp - Matrices of one shape as one weight ------------------===//
 
 #include "Matrices.h"
+#include "Runs.h"
 
 #include "qwen/Weights/Sources.h"
 
@@ -9,78 +10,45 @@
 using namespace qwen;
 
 namespace {
-/// Outputs of another source, matrix by matrix: `place` gives the source of a
-/// matrix and the number of its first output there.
-template <typename Derived> class MatricesSource : public WeightSource {
+/// Outputs of another source, matrix by matrix.
+class MatricesSource : public RunsSource<WeightSource> {
 public:
   const WeightShape &shape() const override { return sizes; }
   ErrorText nameOf(int64_t output) const override {
-    const auto &[source, begin] = place(output / sizes.sizes[1]);
+    const auto &[source, begin] = placeOf(output / sizes.sizes[1]);
     return source.nameOf(begin + output % sizes.sizes[1]);
   }
 
-  void read(int64_t first, int64_t count, float *values) const override {
-    forMatrices(sizes.sizes[1], first, count,
-                [&](int64_t matrix, int64_t output, int64_t run, int64_t done) {
-                  const auto &[source, begin] = place(matrix);
-                  source.read(begin + output, run, values + done * sizes.k());
-                });
-  }
-
-  OutputSet kept(WeightFormat format, int64_t first,
-                 int64_t count) const override {
-    OutputSet outputs = 0;
-    forMatrices(sizes.sizes[1], first, count,
-                [&](int64_t matrix, int64_t output, int64_t run, int64_t done) {
-                  const auto &[source, begin] = place(matrix);
-                  outputs |= source.kept(format, begin + output, run) << done;
-                });
-    return outputs;
-  }
-
-  numerics::EncodeError keep(WeightFormat format, int64_t first,
-                             OutputSet outputs, int64_t lane,
-                             uint8_t *panel) const override {
-    numerics::EncodeError error;
-    const int64_t count =
-        std::min(kPanelOutputs - lane, sizes.outputs() - first);
-    forMatrices(sizes.sizes[1], first, count,
-                [&](int64_t matrix, int64_t output, int64_t run, int64_t done) {
-                  const auto &[source, begin] = place(matrix);
-                  error += source.keep(format, begin + output,
-                                       someOf(outputs, done, run), lane + done,
-                                       panel);
-                });
-    return error;
-  }
-
 protected:
+  /// The source of a matrix, and the number of its first output there.
   struct Place {
     const WeightSource &source;
     int64_t first;
   };
 
+  explicit MatricesSource(WeightShape shape) : sizes(std::move(shape)) {}
+
+  virtual Place placeOf(int64_t matrix) const = 0;
+
   const WeightShape sizes;
 
 private:
-  friend Derived;
-  explicit MatricesSource(WeightShape shape) : sizes(std::move(shape)) {}
-
-  Place place(int64_t matrix) const {
-    return static_cast<const Derived &>(*this).placeOf(matrix);
+  void forRuns(int64_t first, int64_t count,
+               const VisitFn &visit) const override {
+    forMatrices(sizes.sizes[1], first, count,
+                [&](int64_t matrix, int64_t output, int64_t run, int64_t done) {
+                  const auto &[source, begin] = placeOf(matrix);
+                  visit(source, begin + output, run, done);
+                });
   }
 };
 
-class StackedSource final : public MatricesSource<StackedSource> {
+class StackedSource final : public MatricesSource {
 public:
   explicit StackedSource(std::vector<WeightSourcePtr> from)
       : MatricesSource({{std::ssize(from), from.front()->shape().outputs(),
                          from.front()->shape().k()}}),
         sources(std::move(from)) {}
-
-  Place placeOf(int64_t matrix) const {
-    return {*sources[static_cast<size_t>(matrix)], 0};
-  }
 
   ErrorText name() const override {
     return sources.front()->name() + " and those of " +
@@ -104,6 +72,10 @@ public:
   }
 
 private:
+  Place placeOf(int64_t matrix) const override {
+    return {*sources[static_cast<size_t>(matrix)], 0};
+  }
+
   /// A fact of all sources, if it is the same.
   template <typename T>
   std::optional<T> same(T (WeightSource::*fact)() const) const {
@@ -118,16 +90,12 @@ private:
   const std::vector<WeightSourcePtr> sources;
 };
 
-class SlicesSource final : public MatricesSource<SlicesSource> {
+class SlicesSource final : public MatricesSource {
 public:
   SlicesSource(WeightSourcePtr from, int64_t first, int64_t count)
       : MatricesSource(
             {{from->shape().sizes[0], count, from->shape().sizes[2]}}),
         source(std::move(from)), first(first) {}
-
-  Place placeOf(int64_t matrix) const {
-    return {*source, matrix * source->shape().sizes[1] + first};
-  }
 
   ErrorText name() const override { return source->name(); }
   std::string_view form() const override { return source->form(); }
@@ -143,6 +111,10 @@ public:
   bool hasIntegers() const override { return source->hasIntegers(); }
 
 private:
+  Place placeOf(int64_t matrix) const override {
+    return {*source, matrix * source->shape().sizes[1] + first};
+  }
+
   const WeightSourcePtr source;
   const int64_t first;
 };

@@ -82,9 +82,7 @@ void JobPages::closeOne(Track &track) {
   Track::Place &place = track.place;
   state.close(place.sequence);
   place.sequence = -1;
-  place.prefix.pages = 0;
-  place.prefix.last = 0;
-  place.prefix.name = {};
+  place.prefix.clear();
 }
 
 void JobPages::close(Job &job) {

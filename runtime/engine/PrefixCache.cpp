@@ -171,9 +171,7 @@ void PrefixCache::extend(Prefix &prefix, PageId page) const {
 void PrefixCache::cut(SequenceId sequence, Prefix &prefix) const {
   const int64_t pages =
       std::min(prefix.pages, state.length(sequence) / kPageTokens);
-  prefix.pages = 0;
-  prefix.last = 0;
-  prefix.name = {};
+  prefix.clear();
   if (pages == 0)
     return;
   prefix.pages = pages - 1;

@@ -34,6 +34,13 @@ public:
     uint64_t last = 0;
     /// With a store: the name of the last page; zeros if there is none.
     PageName name = {};
+
+    /// Removes the pages.
+    void clear() {
+      pages = 0;
+      last = 0;
+      name = {};
+    }
   };
 
   /// What the cache has of some tokens after a prefix.

@@ -42,9 +42,9 @@ struct Root {
   auto operator<=>(const Root &) const = default;
 };
 
-/// A root of a RootTable, which has it as long as one of these is there. Those
-/// of a table are equal if and only if their roots are. Null is the root of
-/// prompts without one.
+/// A counted reference to a root of a RootTable, which keeps the root as long
+/// as a reference exists. Two references of a table are equal if and only if
+/// their roots are. Null is the root of prompts without one.
 using RootRef = std::shared_ptr<const Root>;
 
 struct Prompt {

@@ -92,21 +92,19 @@ static std::optional<std::string> match(const Route &route,
   return parts.empty() ? std::optional(std::move(parameter)) : std::nullopt;
 }
 
-std::vector<Route> RouteTable::routes() const {
-  std::vector<Route> routes;
+RouteTable::RouteTable(std::vector<const Protocol *> ofProtocols)
+    : all(std::move(ofProtocols)) {
   for (const Protocol *protocol : all)
-    routes.insert(routes.end(), protocol->routes.begin(),
-                  protocol->routes.end());
-  return routes;
+    for (const Route &route : protocol->routes)
+      entries.push_back({protocol, &route});
 }
 
 const Protocol &RouteTable::protocolOf(std::string_view path) const {
   try {
     const std::vector<std::string> parts = decodedParts(path);
-    for (const Protocol *protocol : all)
-      for (const Route &route : protocol->routes)
-        if (match(route, parts))
-          return *protocol;
+    for (const auto &[protocol, route] : entries)
+      if (match(*route, parts))
+        return *protocol;
   } catch (const ApiError &) {
     // `find` tells the client.
     return *all.front();
@@ -117,11 +115,11 @@ const Protocol &RouteTable::protocolOf(std::string_view path) const {
 std::string RouteTable::methodsOf(std::string_view path) const {
   const std::vector<std::string> parts = decodedParts(path);
   std::string methods;
-  for (const Route &route : routes())
-    if ((path == "*" || match(route, parts)) &&
-        methods.find(route.method) == std::string::npos)
-      methods += std::string(route.method) +
-                 (std::string_view(route.method) == "GET" ? ", HEAD, " : ", ");
+  for (const auto &[protocol, route] : entries)
+    if ((path == "*" || match(*route, parts)) &&
+        methods.find(route->method) == std::string::npos)
+      methods += std::string(route->method) +
+                 (std::string_view(route->method) == "GET" ? ", HEAD, " : ", ");
   return methods.empty() ? "" : methods + "OPTIONS";
 }
 
@@ -129,11 +127,10 @@ RouteMatch RouteTable::find(std::string_view method,
                             std::string_view path) const {
   const std::vector<std::string> parts = decodedParts(path);
   const std::string_view asked = method == "HEAD" ? "GET" : method;
-  for (const Protocol *protocol : all)
-    for (const Route &route : protocol->routes)
-      if (asked == route.method)
-        if (std::optional<std::string> parameter = match(route, parts))
-          return {*protocol, route, *std::move(parameter)};
+  for (const auto &[protocol, route] : entries)
+    if (asked == route->method)
+      if (std::optional<std::string> parameter = match(*route, parts))
+        return {*protocol, *route, *std::move(parameter)};
   const std::string methods = methodsOf(path);
   if (methods.empty())
     throw ApiError(404, "no such path: " + quote(path));
@@ -146,8 +143,8 @@ RouteMatch RouteTable::find(std::string_view method,
 bool RouteTable::isOpen(std::string_view path) const {
   try {
     const std::vector<std::string> parts = decodedParts(path);
-    return std::ranges::any_of(routes(), [&](const Route &route) {
-      return (route.traits & kOpen) && match(route, parts);
+    return std::ranges::any_of(entries, [&](const Entry &entry) {
+      return (entry.route->traits & kOpen) && match(*entry.route, parts);
     });
   } catch (const ApiError &) {
     return false;

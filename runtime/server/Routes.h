@@ -78,12 +78,17 @@ struct RouteMatch {
 /// answers.
 class RouteTable {
 public:
-  explicit RouteTable(std::vector<const Protocol *> ofProtocols)
-      : all(std::move(ofProtocols)) {}
+  /// A route and its protocol.
+  struct Entry {
+    const Protocol *protocol;
+    const Route *route;
+  };
+
+  explicit RouteTable(std::vector<const Protocol *> ofProtocols);
 
   /// In the order of /openapi.json.
   std::span<const Protocol *const> protocols() const { return all; }
-  std::vector<Route> routes() const;
+  std::span<const Entry> routes() const { return entries; }
   /// The protocol of a path, whatever the method. A path without a route, or
   /// with a bad escape, has the first one.
   const Protocol &protocolOf(std::string_view path) const;
@@ -98,6 +103,7 @@ public:
 
 private:
   std::vector<const Protocol *> all;
+  std::vector<Entry> entries;
 };
 
 /// The table of Protocols.def.

@@ -39,13 +39,6 @@ protected:
     batcher.emplace(*engine, rules);
   }
 
-  static std::vector<int32_t> tokens(int64_t count, int32_t first = 0) {
-    std::vector<int32_t> ids;
-    for (int64_t i = 0; i < count; ++i)
-      ids.push_back(static_cast<int32_t>((first + i * i) % 37));
-    return ids;
-  }
-
   RequestId add(Request request) {
     const RequestId id = ++last;
     Told &entry = told[id];
@@ -114,17 +107,17 @@ protected:
 
 TEST_F(BatcherTest, EndsEachRequestOnceAndForItsReason) {
   open({.sequences = 3});
-  const RequestId length = add(tokens(70), 20);
+  const RequestId length = add(squareTokens(70), 20);
   Request request;
-  request.prompt.ids = tokens(3);
+  request.prompt.ids = squareTokens(3);
   request.maxTokens = 200;
   request.stopTokens = {7, 8, 9};
   const RequestId stopped = add(request);
-  const RequestId nothing = add(tokens(5), 0);
+  const RequestId nothing = add(squareTokens(5), 0);
   request.prompt.ids = {1, 2, kNotFiniteId, 3};
   const RequestId failed = add(request);
-  const RequestId cancelled = add(tokens(9), 1000);
-  const RequestId full = add(tokens(390), 1000);
+  const RequestId cancelled = add(squareTokens(9), 1000);
+  const RequestId full = add(squareTokens(390), 1000);
   for (int i = 0; i < 60; ++i)
     batcher->step();
   batcher->cancel(cancelled);
@@ -155,19 +148,19 @@ TEST_F(BatcherTest, RefusesWhatCannotRun) {
   open({});
   EXPECT_EQ(messageOf([&] { add({}, 1); }),
             "the prompt is empty: at least one token is needed");
-  EXPECT_NE(messageOf([&] { add(tokens(401), 1); }), "");
+  EXPECT_NE(messageOf([&] { add(squareTokens(401), 1); }), "");
   EXPECT_NE(messageOf([&] { add({40}, 1); }), "");
   EXPECT_NE(messageOf([&] { add({1}, -1); }), "");
   EXPECT_TRUE(batcher->isIdle());
   open({.kvPages = 2});
-  const RequestId id = add(tokens(200), 1);
+  const RequestId id = add(squareTokens(200), 1);
   finish();
   EXPECT_EQ(told[id].ending->kind, ErrorKind::NoPage);
   EXPECT_EQ(told[id].ending->error,
             "the request has 200 tokens when all 2 pages of the KV cache have "
             "room for 128");
   // An answer may grow until it has all pages.
-  const RequestId grown = add(tokens(100), 100);
+  const RequestId grown = add(squareTokens(100), 100);
   finish();
   EXPECT_EQ(told[grown].drawn.size(), 29u);
   EXPECT_EQ(told[grown].ending->kind, ErrorKind::NoPage);
@@ -176,7 +169,7 @@ TEST_F(BatcherTest, RefusesWhatCannotRun) {
 TEST_F(BatcherTest, EqualPromptsShareThePagesThatRan) {
   open({.sequences = 4}, {.promptTokens = 64}, 400, 64);
   for (int i = 0; i < 4; ++i)
-    add(tokens(300), 10);
+    add(squareTokens(300), 10);
   finish();
   for (const auto &[id, entry] : told)
     expectAnswer(id);
@@ -184,13 +177,13 @@ TEST_F(BatcherTest, EqualPromptsShareThePagesThatRan) {
   // The first runs all of it, the others little more than the last page.
   EXPECT_LT(batcher->counts().promptTokens, 700);
   const int64_t before = batcher->counts().promptTokens;
-  const RequestId again = add(tokens(300), 10);
+  const RequestId again = add(squareTokens(300), 10);
   finish();
   expectAnswer(again);
   EXPECT_EQ(told[again].ending->cachedTokens, 256);
   EXPECT_EQ(batcher->counts().promptTokens, before + 44);
   // Answers are kept too, but not for other salts.
-  std::vector<int32_t> turn = tokens(300);
+  std::vector<int32_t> turn = squareTokens(300);
   turn.insert(turn.end(), told[1].drawn.begin(), told[1].drawn.end());
   turn.insert(turn.end(), 60, 5);
   const RequestId other = add(turn, 3);
@@ -198,7 +191,7 @@ TEST_F(BatcherTest, EqualPromptsShareThePagesThatRan) {
   expectAnswer(other);
   EXPECT_EQ(told[other].ending->cachedTokens, 256);
   Request request;
-  request.prompt.ids = tokens(300);
+  request.prompt.ids = squareTokens(300);
   request.maxTokens = 2;
   request.prompt.root = roots.intern({.salt = "1"});
   const RequestId salted = add(request);
@@ -218,7 +211,7 @@ TEST_F(BatcherTest, ASnapshotServesTheTokensUpToIt) {
     return told[id].ending->cachedTokens;
   };
   Request request;
-  request.prompt.ids = tokens(90);
+  request.prompt.ids = squareTokens(90);
   request.snapshotAt = 85;
   request.maxTokens = 30;
   EXPECT_EQ(cached(request), 0);
@@ -256,7 +249,7 @@ TEST_F(BatcherTest, ASnapshotNeedsItsPages) {
     open({.kvPages = 6, .snapshotBytes = 1024}, {}, 400, 64,
          /*fixed=*/true);
     Request request;
-    request.prompt.ids = tokens(size);
+    request.prompt.ids = squareTokens(size);
     request.maxTokens = 0;
     add(request);
     finish();
@@ -264,7 +257,7 @@ TEST_F(BatcherTest, ASnapshotNeedsItsPages) {
     const RequestId again = add(request);
     finish();
     EXPECT_EQ(told[again].ending->cachedTokens, size);
-    add(tokens(others, 1), 0);
+    add(squareTokens(others, 1), 0);
     finish();
     const RequestId late = add(request);
     finish();
@@ -278,7 +271,7 @@ TEST_F(BatcherTest, EarlyRowsShareThePagesBeforeThem) {
     open({});
     std::vector<std::vector<float>> rows;
     Request request;
-    request.prompt.ids = tokens(150);
+    request.prompt.ids = squareTokens(150);
     request.rows = {RowKind::Logits,
                     [&](std::span<const float> row) {
                       rows.emplace_back(row.begin(), row.end());
@@ -299,7 +292,7 @@ TEST_F(BatcherTest, OnlyAnswersAreContinued) {
   open({.sequences = 3, .snapshotBytes = 1024}, {}, 400, 64,
        /*fixed=*/true);
   Request request;
-  request.prompt.ids = tokens(20);
+  request.prompt.ids = squareTokens(20);
   for (RowKind kind : {RowKind::Hidden, RowKind::Logits}) {
     request.rows = {kind, [](std::span<const float>) {}};
     add(request);
@@ -312,14 +305,14 @@ TEST_F(BatcherTest, OnlyAnswersAreContinued) {
 TEST_F(BatcherTest, AFailedRequestTakesNoSnapshot) {
   open({.snapshotBytes = 1024}, {}, 400, 64, /*fixed=*/true);
   Request request;
-  request.prompt.ids = tokens(100);
+  request.prompt.ids = squareTokens(100);
   request.prompt.ids.push_back(kNotFiniteId);
   request.snapshotAt = 20;
   const RequestId failed = add(request);
   finish();
   EXPECT_EQ(told[failed].ending->kind, ErrorKind::NotFinite);
   EXPECT_EQ(engine->state().freeSnapshots(), 7);
-  const RequestId again = add(tokens(30), 2);
+  const RequestId again = add(squareTokens(30), 2);
   finish();
   expectAnswer(again);
 }
@@ -327,10 +320,10 @@ TEST_F(BatcherTest, AFailedRequestTakesNoSnapshot) {
 TEST_F(BatcherTest, APreemptedRequestGoesOnAtItsState) {
   open({.sequences = 1, .snapshotBytes = 1024}, {}, 400, 8,
        /*fixed=*/true);
-  const RequestId low = add(tokens(100), 30);
+  const RequestId low = add(squareTokens(100), 30);
   for (int i = 0; i < 20; ++i)
     batcher->step();
-  const RequestId high = add(tokens(100, 1), 20, 1);
+  const RequestId high = add(squareTokens(100, 1), 20, 1);
   finish();
   expectAnswer(low);
   expectAnswer(high);
@@ -342,14 +335,14 @@ TEST_F(BatcherTest, AShortPromptPassesALongOne) {
   for (bool decoding : {false, true}) {
     open({.sequences = 3}, {.promptTokens = decoding ? 4 : 64}, 20000, 64);
     if (decoding)
-      add(tokens(2), 10000);
+      add(squareTokens(2), 10000);
     for (int i = 0; i < 3; ++i)
       batcher->step();
-    const RequestId longer = add(tokens(16000), 1);
+    const RequestId longer = add(squareTokens(16000), 1);
     for (int i = 0; i < 40; ++i)
       batcher->step();
     const int64_t before = batcher->counts().steps;
-    const RequestId quick = add(tokens(16, 5), 4);
+    const RequestId quick = add(squareTokens(16, 5), 4);
     for (int i = 0; i < 8; ++i)
       batcher->step();
     EXPECT_GT(told[quick].firstStep, before);
@@ -364,9 +357,10 @@ TEST_F(BatcherTest, AShortPromptPassesALongOne) {
 // Short prompts come all the time, and would take all tokens.
 TEST_F(BatcherTest, LongPromptsDoNotStarve) {
   open({.sequences = 4}, {.promptTokens = 16}, 2000, 64);
-  const RequestId longer[] = {add(tokens(1000), 1), add(tokens(1000, 1), 1)};
+  const RequestId longer[] = {add(squareTokens(1000), 1),
+                              add(squareTokens(1000, 1), 1)};
   for (int i = 0; i < 700 && told[longer[1]].drawn.empty(); ++i) {
-    add(tokens(16, i), 1);
+    add(squareTokens(16, i), 1);
     batcher->step();
   }
   // Others pass a prompt with as many tokens as it has; then it gets a quarter.
@@ -379,12 +373,13 @@ TEST_F(BatcherTest, LongPromptsDoNotStarve) {
 // Also when others have passed the long ones, so that these come first.
 TEST_F(BatcherTest, ShortPromptsNeverWaitForLongOnes) {
   open({.sequences = 5}, {.promptTokens = 16}, 2000, 64);
-  const RequestId longer[] = {add(tokens(1000), 1), add(tokens(1000, 1), 1)};
+  const RequestId longer[] = {add(squareTokens(1000), 1),
+                              add(squareTokens(1000, 1), 1)};
   int64_t longest = 0;
   while (told[longer[0]].drawn.empty() || told[longer[1]].drawn.empty()) {
     const int64_t before = batcher->counts().steps;
     const RequestId quick =
-        add(tokens(16, static_cast<int32_t>(before) % 37), 1);
+        add(squareTokens(16, static_cast<int32_t>(before) % 37), 1);
     batcher->step();
     batcher->step();
     batcher->step();
@@ -407,7 +402,7 @@ TEST_F(BatcherTest, ASeriesLetsOthersPass) {
     Request request;
     ++made;
     // Every tenth cannot run.
-    request.prompt.ids = tokens(made % 10 ? 8 : 500, made);
+    request.prompt.ids = squareTokens(made % 10 ? 8 : 500, made);
     request.maxTokens = 1;
     request.onEnd = [&](const Ending &ending) {
       ++ended;
@@ -429,7 +424,7 @@ TEST_F(BatcherTest, ASeriesLetsOthersPass) {
     batcher->step();
   EXPECT_EQ(batcher->waitingCount(), 1U);
   const int before = ended;
-  const RequestId small = add(tokens(8, 30), 1);
+  const RequestId small = add(squareTokens(8, 30), 1);
   while (!told[small].ending)
     batcher->step();
   EXPECT_LE(ended - before, 5);
@@ -449,10 +444,10 @@ TEST_F(BatcherTest, ASeriesLetsOthersPass) {
 
 TEST_F(BatcherTest, PrioritiesComeFirst) {
   open({.sequences = 1}, {}, 400, 8);
-  const RequestId low = add(tokens(50), 30);
+  const RequestId low = add(squareTokens(50), 30);
   batcher->step();
-  const RequestId high = add(tokens(100), 20, 1);
-  const RequestId same = add(tokens(1), 1);
+  const RequestId high = add(squareTokens(100), 20, 1);
+  const RequestId same = add(squareTokens(1), 1);
   finish();
   for (RequestId id : {low, high, same})
     expectAnswer(id);
@@ -462,8 +457,8 @@ TEST_F(BatcherTest, PrioritiesComeFirst) {
 
 TEST_F(BatcherTest, PrioritiesAreReadFirst) {
   open({.sequences = 2}, {}, 400, 8);
-  const RequestId low = add(tokens(10), 1);
-  const RequestId high = add(tokens(100), 1, 1);
+  const RequestId low = add(squareTokens(10), 1);
+  const RequestId high = add(squareTokens(100), 1, 1);
   finish();
   EXPECT_LT(told[high].firstStep, told[low].firstStep);
 }
@@ -475,7 +470,7 @@ TEST_F(BatcherTest, ScarcePagesPreemptTheLast) {
          {.prefixCache = prefixCache, .snapshotEvery = 32}, 400, 8, fixed);
     std::vector<RequestId> ids;
     for (int i = 0; i < 6; ++i)
-      ids.push_back(add(tokens(30 + 10 * i, i), 100));
+      ids.push_back(add(squareTokens(30 + 10 * i, i), 100));
     finish();
     for (RequestId id : ids)
       expectAnswer(id);
@@ -487,8 +482,8 @@ TEST_F(BatcherTest, ScarcePagesPreemptTheLast) {
 
 TEST_F(BatcherTest, RequestsStartWhenTheirPromptsFit) {
   open({.sequences = 3, .kvPages = 9}, {.promptTokens = 256}, 400, 256);
-  const RequestId first = add(tokens(250), 20);
-  const RequestId second = add(tokens(260, 1), 20);
+  const RequestId first = add(squareTokens(250), 20);
+  const RequestId second = add(squareTokens(260, 1), 20);
   finish();
   expectAnswer(first);
   expectAnswer(second);
@@ -504,7 +499,7 @@ TEST_F(BatcherTest, PromptsOfAStepShareTheFreePages) {
   std::vector<RequestId> ids;
   for (int i = 0; i < 3; ++i) {
     Request request;
-    request.prompt.ids = tokens(60, i);
+    request.prompt.ids = squareTokens(60, i);
     request.maxTokens = 200;
     // Beside such long draws, a step may have as many prompt tokens as a call.
     request.onDraw = [this, id = last + 1](auto...) {
@@ -516,9 +511,9 @@ TEST_F(BatcherTest, PromptsOfAStepShareTheFreePages) {
   }
   while (told[ids[2]].drawn.size() < 3)
     batcher->step();
-  ids.push_back(add(tokens(int64_t{256} * 70, 3), 100, /*priority=*/1));
-  ids.push_back(add(tokens(120, 4), 1));
-  ids.push_back(add(tokens(120, 5), 1));
+  ids.push_back(add(squareTokens(int64_t{256} * 70, 3), 100, /*priority=*/1));
+  ids.push_back(add(squareTokens(120, 4), 1));
+  ids.push_back(add(squareTokens(120, 5), 1));
   batcher->step();
   EXPECT_EQ(batcher->runningCount(), 6u);
   finish();
@@ -531,7 +526,7 @@ TEST_F(BatcherTest, ScoresPromptsOnce) {
   std::vector<RequestId> ids;
   for (int i = 0; i < 4; ++i) {
     Request request;
-    request.prompt.ids = tokens(60 + i);
+    request.prompt.ids = squareTokens(60 + i);
     request.maxTokens = 70;
     request.logprobs = 2;
     request.scorePrompt = true;

@@ -53,13 +53,6 @@ static std::vector<BeamTokens> hashBeams(const Request &request) {
   return search.answers(static_cast<size_t>(request.answers));
 }
 
-static std::vector<int32_t> tokensOf(int64_t count, int32_t first = 0) {
-  std::vector<int32_t> ids;
-  for (int64_t i = 0; i < count; ++i)
-    ids.push_back(static_cast<int32_t>((first + i * i) % 37));
-  return ids;
-}
-
 namespace {
 struct ToldBeams {
   Request request;
@@ -85,7 +78,7 @@ protected:
   static Request search(int64_t prompt, const BeamOptions &beams,
                         int64_t most = 20, int32_t first = 0) {
     Request request;
-    request.prompt.ids = tokensOf(prompt, first);
+    request.prompt.ids = squareTokens(prompt, first);
     request.beams = beams;
     request.answers = beams.beams;
     request.maxTokens = most;
@@ -337,7 +330,7 @@ TEST_P(BeamsTest, ScoresThePrompt) {
   request.scorePrompt = true;
   const RequestId id = add(request);
   finish();
-  const std::vector<int32_t> prompt = tokensOf(20);
+  const std::vector<int32_t> prompt = squareTokens(20);
   EXPECT_EQ(told[id].drawn,
             std::vector<int32_t>(prompt.begin() + 1, prompt.end()));
   told[id].drawn.clear();

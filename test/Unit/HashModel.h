@@ -33,6 +33,14 @@ inline float hashLogit(uint64_t hash, int32_t id) {
   return static_cast<float>(hashAfter(hash, id) >> 40) * 0x1p-22f;
 }
 
+/// `count` ids of the vocabulary. Lists with another `first` differ.
+inline std::vector<int32_t> squareTokens(int64_t count, int32_t first = 0) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i)
+    ids.push_back(static_cast<int32_t>((first + i * i) % 37));
+  return ids;
+}
+
 /// The hash before a token is that of the slot before it or, with the states of
 /// a fixed cache, in the second layer of caches[1].
 template <int64_t kStates>

@@ -48,7 +48,8 @@ TEST(RoutesTest, SplitsAndDecodesPaths) {
 }
 
 TEST(RoutesTest, NeedsNoVersion) {
-  for (const Route &route : routeTable().routes()) {
+  for (const auto &[protocol, entry] : routeTable().routes()) {
+    const Route &route = *entry;
     const std::string path = route.path;
     const std::string without = path.starts_with("/v1") ? path.substr(3) : path;
     const size_t brace = without.find('{');
@@ -74,7 +75,8 @@ TEST(RoutesTest, DescribesAnswersAndBodies) {
     for (const auto &[name, schema] : own.items())
       EXPECT_TRUE(schemas.emplace(name, schema).second) << name;
   }
-  for (const Route &route : routeTable().routes()) {
+  for (const auto &[protocol, entry] : routeTable().routes()) {
+    const Route &route = *entry;
     EXPECT_TRUE(!route.answer || schemas.contains(route.answer)) << route.path;
     EXPECT_EQ(route.parameters != nullptr,
               std::string_view(route.method) == "POST")

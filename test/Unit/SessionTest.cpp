@@ -142,6 +142,19 @@ TEST_F(SessionTest, StopsBetweenCalls) {
   EXPECT_EQ(ran.size(), 20u);
 }
 
+/// Runs steps of a steady set of `running` requests, which must allocate
+/// nothing. Ends the test.
+static void expectNoAllocations(Batcher &batcher, size_t running) {
+  const int64_t before = allocations;
+  if (before < 0)
+    GTEST_SKIP() << "a sanitizer has the allocator";
+  for (int i = 0; i < 200; ++i)
+    batcher.step();
+  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(batcher.runningCount(), running);
+  batcher.cancelAll();
+}
+
 // With a steady set of requests, also while they fill and keep pages.
 TEST_F(SessionTest, StepsAllocateNothing) {
   manifest.model.context = 1000;
@@ -157,14 +170,7 @@ TEST_F(SessionTest, StepsAllocateNothing) {
   }
   for (int i = 0; i < 10; ++i)
     batcher.step();
-  const int64_t before = allocations;
-  if (before < 0)
-    GTEST_SKIP() << "a sanitizer has the allocator";
-  for (int i = 0; i < 200; ++i)
-    batcher.step();
-  EXPECT_EQ(allocations, before);
-  EXPECT_EQ(batcher.runningCount(), 4u);
-  batcher.cancelAll();
+  expectNoAllocations(batcher, 4);
 }
 
 namespace {
@@ -207,14 +213,7 @@ TEST_F(SessionTest, StepsWithDraftsAllocateNothing) {
   for (int i = 0; i < 30; ++i)
     batcher.step();
   EXPECT_TRUE(CountingDrafter::wasRight);
-  const int64_t before = allocations;
-  if (before < 0)
-    GTEST_SKIP() << "a sanitizer has the allocator";
-  for (int i = 0; i < 200; ++i)
-    batcher.step();
-  EXPECT_EQ(allocations, before);
-  EXPECT_EQ(batcher.runningCount(), 2u);
-  batcher.cancelAll();
+  expectNoAllocations(batcher, 2);
 }
 
 TEST_F(SessionTest, TheTokenLoopAllocatesNothing) {

@@ -4,6 +4,8 @@
 
 #include "Output.h"
 
+#include "qwen/Support/JsonDigits.h"
+
 #include <nlohmann/json.hpp>
 
 #include <span>
@@ -14,20 +16,16 @@ using namespace qwen;
 using namespace qwen::run;
 using nlohmann::ordered_json;
 
-static std::string dump(const ordered_json &value, int indent = -1) {
-  return value.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
-}
-
 JsonText qwen::run::jsonObject(std::initializer_list<JsonMember> members) {
   std::string text;
   for (const auto &[name, value] : members) {
-    text += (text.empty() ? "" : ",") + dump(name) + ":";
+    text += (text.empty() ? "" : ",") + dumpWithDigits(name) + ":";
     std::visit(
         [&](const auto &each) {
           if constexpr (std::is_same_v<decltype(each), const JsonText &>)
             text += each.text;
           else
-            text += dump(each);
+            text += dumpWithDigits(each);
         },
         value);
   }
@@ -42,13 +40,13 @@ JsonText qwen::run::jsonArray(const std::vector<JsonText> &values) {
 }
 
 JsonText qwen::run::jsonArray(const std::vector<std::string> &values) {
-  return {dump(values)};
+  return {dumpWithDigits(values)};
 }
 
 JsonText qwen::run::joinObjects(const JsonText &first, const JsonText &more) {
   ordered_json all = ordered_json::parse(first.text);
   all.update(ordered_json::parse(more.text));
-  return {dump(all)};
+  return {dumpWithDigits(all)};
 }
 
 /// JSON with escapes for DEL and U+0080 to U+009F, which JSON may have as they
@@ -73,7 +71,7 @@ static std::string withEscapes(std::string_view json) {
 
 void qwen::run::writeJson(const JsonText &json, int indent) {
   const std::string text =
-      indent < 0 ? json.text : dump(ordered_json::parse(json.text), indent);
+      indent < 0 ? json.text : ordered_json::parse(json.text).dump(indent);
   writeOut(withEscapes(text) + "\n");
 }
 

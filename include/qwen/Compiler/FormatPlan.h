@@ -45,6 +45,11 @@ struct FormatPlan {
   /// integers of the checkpoint has none.
   MatrixQuantizers quantizers;
   KvFormat kv = KvFormat::F16;
+
+  /// The format of one of plannedMatrices().
+  WeightFormat formatOf(WeightOp matrix) const;
+  /// Its quantizer, if it has one.
+  std::optional<Quantizer> quantizerOf(WeightOp matrix) const;
 };
 
 /// The matrices of `module` that a plan has: all but exact ones

@@ -41,6 +41,9 @@ def Qwen_WeightOp : Qwen_Op<"weight", [Symbol]> {
     /// the nearest where it has no integers any more, unless the matrix is
     /// exact; else floats.
     ::qwen::WeightFormat getKeptFormat();
+    bool isMatrix();
+    /// Its values. Throws Error as SourceAttrInterface::open does.
+    ::qwen::WeightSourcePtr open(const ::qwen::WeightSources &sources);
   }];
 }
 

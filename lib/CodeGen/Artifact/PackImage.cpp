@@ -81,8 +81,7 @@ static Part readPart(PackedOp packed, const mlir::SymbolTable &symbols,
   for (auto symbol :
        packed.getSegments().getAsRange<mlir::FlatSymbolRefAttr>()) {
     auto weight = symbols.lookup<WeightOp>(symbol.getValue());
-    part.segments.push_back({weight.getSource().open(
-        llvm::cast<mlir::RankedTensorType>(weight.getType()), sources)});
+    part.segments.push_back({weight.open(sources)});
   }
   return part;
 }

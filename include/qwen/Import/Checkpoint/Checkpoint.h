@@ -97,8 +97,8 @@ public:
 
 protected:
   /// The tensors decide whether the model is tied, whatever the configuration
-  /// says, and whether it gives logits. Weights are divided in `scopes`, each
-  /// of which has the layers of `model`.
+  /// says, and whether it gives logits. The constructor divides the weights
+  /// of each scope; all scopes have the layers of `model`.
   Checkpoint(std::filesystem::path path, ModelConfig model,
              GenerationConfig sampling, StoredTensors stored,
              WeightSources sources, std::span<const ModelScope> scopes);

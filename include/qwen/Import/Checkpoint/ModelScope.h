@@ -17,9 +17,8 @@ inline constexpr std::string_view kTextModel =
 inline constexpr std::string_view kLayers =
     kTextLayers.substr(kTextModel.size());
 
-/// Where the weights and the ops of a program stand: what their names begin
-/// with. The default is the text model of a checkpoint. The characters must
-/// outlive the scope.
+/// The prefixes of the names of a program's weights and ops. The default is the
+/// text model of a checkpoint. The characters must outlive the scope.
 struct ModelScope {
   /// Begins the names of the program's modules, such as layers and norms; empty
   /// or ends with a dot: "model.", or "draft.model." of a text model in the
