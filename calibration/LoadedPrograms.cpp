@@ -20,12 +20,9 @@ int64_t qwen::modelFact(mlir::ModuleOp module, const char *key) {
       .getInt();
 }
 
-LoadedPrograms::LoadedPrograms(const ProgramCode &code, mlir::ModuleOp module,
-                               int64_t context)
+LoadedPrograms::LoadedPrograms(const ProgramCode &code, int64_t context)
     : elf(load(code)), manifest(parsePrograms(code.manifest, "the code")) {
   manifest.model.name = "the model";
-  manifest.model.vocabSize = modelFact(module, "vocab_size");
-  manifest.model.hiddenSize = modelFact(module, "hidden_size");
   manifest.model.context = context;
   for (const ProgramInfo &program : manifest.programs)
     entries.push_back(elf.function<ForwardFn>(program.name + "." +

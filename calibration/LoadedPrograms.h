@@ -18,10 +18,8 @@ int64_t modelFact(mlir::ModuleOp module, const char *key);
 
 /// Code of compileProgram, with the facts that an engine needs.
 struct LoadedPrograms {
-  /// The first program of `module` has the facts of the model. Sequences have
-  /// up to `context` positions. Throws Error.
-  LoadedPrograms(const ProgramCode &code, mlir::ModuleOp module,
-                 int64_t context);
+  /// Sequences have up to `context` positions. Throws Error.
+  LoadedPrograms(const ProgramCode &code, int64_t context);
 
   const ElfMapping elf;
   Manifest manifest;

@@ -178,7 +178,7 @@ TextRun::Kind &TextRun::kindOf(Program &program) {
     const ProgramCode code = compileProgram(*program.module);
     // Rows of the head have positions, too, up to kHeadRows.
     kind.reset(new Kind{std::move(program.module),
-                        {code, module, std::max(window, kHeadRows)}});
+                        {code, std::max(window, kHeadRows)}});
   }
   return *kind;
 }

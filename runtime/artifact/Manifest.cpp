@@ -38,14 +38,11 @@ static ModelOutput parseOutput(const JsonValue &model) {
   return output;
 }
 
-static ModelInfo parseModel(const JsonValue &value) {
-  ModelInfo model;
+static ProgramModel parseModel(const JsonValue &value) {
+  ProgramModel model;
   model.architecture = nameOf(value.at("architecture"));
-  model.name = nameOf(value.at("name"));
   for (const Fact<ModelShape> &fact : kShapeFacts)
     value.at(fact.key).read<ModelShape>(fact, model);
-  model.tokenizerVocab =
-      value.at("tokenizer_vocab").integer(1, model.vocabSize);
   if (model.heads % value.at("kv_heads").integer(1, model.heads) != 0)
     value.at("kv_heads")
         .fail("a divisor of heads, " + std::to_string(model.heads) + ",");
@@ -53,10 +50,7 @@ static ModelInfo parseModel(const JsonValue &value) {
     value.at("heads").fail("a number whose product with head_dim " +
                            std::to_string(model.headDim) +
                            " is a multiple of " + std::to_string(kGroup));
-  model.context = value.at("context").integer(1, kMaxModelPosition);
-  model.maxContext =
-      value.at("max_context").integer(model.context, kMaxModelPosition);
-  model.output = parseOutput(value);
+  model.maxContext = value.at("max_context").integer(1, kMaxModelPosition);
   if (const auto yarn = value.find("yarn")) {
     model.yarn.emplace();
     for (const Fact<numerics::Yarn> &fact : numerics::kYarnFacts)
@@ -70,6 +64,15 @@ static ModelInfo parseModel(const JsonValue &value) {
     experts->at("active").integer(1, model.experts->count);
   }
   return model;
+}
+
+/// Parses what the file says of the model of `forward` beside its program.
+static void parseAnswers(const JsonValue &value, ModelInfo &model) {
+  model.name = nameOf(value.at("name"));
+  model.tokenizerVocab =
+      value.at("tokenizer_vocab").integer(1, model.vocabSize);
+  model.context = value.at("context").integer(1, model.maxContext);
+  model.output = parseOutput(value);
 }
 
 static TargetInfo parseTarget(const JsonValue &value) {
@@ -274,6 +277,7 @@ static ProgramInfo parseProgram(const JsonValue &value, Manifest &manifest,
   for (const ProgramInfo &other : manifest.programs)
     if (other.name == program.name)
       name.fail("another name than that of the programs before");
+  program.model = parseModel(value.at("model"));
   const JsonValue limits = value.at("limits");
   program.limits.tokens = limits.at("tokens").integer(1, 1 << 20);
   program.limits.rows = limits.at("rows").integer(1, program.limits.tokens);
@@ -395,6 +399,7 @@ static void parseCode(const JsonValue &root, Manifest &manifest) {
     manifest.programs.push_back(parseProgram(value, manifest, most));
   if (manifest.programs.empty())
     programs.fail("at least one program");
+  static_cast<ProgramModel &>(manifest.model) = manifest.forward().model;
   manifest.kv = parseKv(root.at("kv"), manifest.caches);
 }
 
@@ -430,8 +435,8 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
   return parseWith(text, file, [&](const JsonValue &root, Manifest &manifest) {
     manifest.compiler = nameOf(root.at("compiler"));
     root.at("numerics_version").integer(kNumericsVersion, kNumericsVersion);
-    manifest.model = parseModel(root.at("model"));
     parseCode(root, manifest);
+    parseAnswers(root.at("model"), manifest.model);
     const ProgramValue *logits = manifest.forward().logits();
     const int64_t width = manifest.model.outputWidth();
     if (!logits || logits->width != width)

@@ -6,25 +6,25 @@
 //   {
 //     "compiler": "qwen-opt 0.1",
 //     "numerics_version": 1,
-//     "model": {
-//       "architecture": "Qwen3ForCausalLM", "name": "stories",
-//       "vocab_size": 4096, "tokenizer_vocab": 4096, "hidden_size": 256,
-//       "layers": 6, "heads": 4, "kv_heads": 2, "head_dim": 64,
-//       "intermediate_size": 768, "rope_theta": 10000.0,
-//       "rms_norm_eps": 1e-06, "tied": true, "context": 1024,
-//       "max_context": 1024,
-//       "output": "scores", "labels": ["yes", "no"], "pooling": "rank",
-//       "yarn": {"factor": 4.0, "positions": 32768, "fast": 32.0, "slow": 1.0,
-//                "scale": 1.1386294},
-//       "experts": {"count": 128, "active": 8, "width": 768, "shared_width": 0,
-//                   "normalized": true}
-//     },
+//     "model": {"name": "stories", "tokenizer_vocab": 4096, "context": 1024,
+//               "output": "scores", "labels": ["yes", "no"],
+//               "pooling": "rank"},
 //     "targets": [{"name": "znver4", "arch": "x86-64",
 //                  "features": ["avx2", ...], "kernels": ["...", ...]}],
 //     "kv": {"format": "f16", "page_tokens": 64, "page_bytes": 196608,
 //            "token_bytes": 3072},
 //     "programs": [{
 //       "name": "forward",
+//       "model": {
+//         "architecture": "Qwen3ForCausalLM", "vocab_size": 4096,
+//         "hidden_size": 256, "layers": 6, "heads": 4, "kv_heads": 2,
+//         "head_dim": 64, "intermediate_size": 768, "rope_theta": 10000.0,
+//         "rms_norm_eps": 1e-06, "tied": true, "max_context": 1024,
+//         "yarn": {"factor": 4.0, "positions": 32768, "fast": 32.0,
+//                  "slow": 1.0, "scale": 1.1386294},
+//         "experts": {"count": 128, "active": 8, "width": 768,
+//                     "shared_width": 0, "normalized": true}
+//       },
 //       "limits": {"tokens": 256, "rows": 16},
 //       "arena_bytes": 1234560,
 //       "caches": [{"name": "kv", "kind": "paged", "layer_bytes": 512,
@@ -81,17 +81,11 @@
 
 namespace qwen {
 
-struct ModelInfo : ModelShape {
+/// The model over whose weights a program runs.
+struct ProgramModel : ModelShape {
   std::string architecture;
-  std::string name;
-  /// Number of the tokenizer's ids, or vocabSize without a tokenizer. Ids from
-  /// here to vocabSize are padding and are never sampled.
-  int64_t tokenizerVocab;
-  /// Maximum number of positions in a sequence.
-  int64_t context;
-  /// Maximum of the checkpoint, at least `context`.
+  /// The most positions of a sequence, by its checkpoint.
   int64_t maxContext;
-  ModelOutput output = {};
   /// How the rotary embedding is scaled, and the factor of cos and sin. The
   /// code and the weight image have what follows of it.
   std::optional<numerics::Yarn> yarn;
@@ -99,12 +93,24 @@ struct ModelInfo : ModelShape {
   /// The shape of the layers that have experts.
   std::optional<ExpertsShape> experts;
 
+  bool hasToken(int32_t id) const { return id >= 0 && id < vocabSize; }
+};
+
+/// The model of `forward`, and what a caller gives it and gets of it.
+struct ModelInfo : ProgramModel {
+  std::string name;
+  /// Number of the tokenizer's ids, or vocabSize without a tokenizer. Ids from
+  /// here to vocabSize are padding and are never sampled.
+  int64_t tokenizerVocab;
+  /// Maximum number of positions in a sequence, up to `maxContext`.
+  int64_t context;
+  ModelOutput output = {};
+
   /// Floats in a row of logits or scores.
   int64_t outputWidth() const { return output.width(vocabSize); }
   /// For errors about a context that is too short: its length and, if the
   /// checkpoint allows a longer one, how to get it.
   std::string describeContext() const;
-  bool hasToken(int32_t id) const { return id >= 0 && id < vocabSize; }
   /// Throws Error(InvalidToken) if the vocabulary lacks `id`.
   void requireToken(int32_t id) const;
   /// Throws Error unless there are 1 to `context` ids, all of the vocabulary.
@@ -146,6 +152,7 @@ struct LimitsInfo {
 struct ProgramInfo {
   /// Its entry is "<name>.<target>".
   std::string name;
+  ProgramModel model;
   LimitsInfo limits;
   /// Bytes of the arena that it uses.
   int64_t arenaBytes;
@@ -228,7 +235,7 @@ Manifest parseManifest(std::string_view json, const std::string &file,
 
 /// Parses the part of a manifest that is about code, as compileProgram gives
 /// it: "targets", "kv" and "programs". The caller adds what its engine needs of
-/// the model. Throws Error.
+/// "model". Throws Error.
 Manifest parsePrograms(std::string_view json, const std::string &file);
 
 } // namespace qwen

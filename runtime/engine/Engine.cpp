@@ -490,9 +490,10 @@ void Engine::call(std::string_view name, std::span<const Token> batch,
     for (size_t i = 0; i < batch.size(); ++i) {
       const auto &[id, sequence, position, isWanted, row] = batch[i];
       const auto fail = [&](ErrorKind kind) {
-        throw Error(describe({sequence, kind, id, position, kNoFlag}), kind);
+        throw Error(describe({sequence, kind, id, position, kNoFlag}, program),
+                    kind);
       };
-      if (readsIds && !model.model.hasToken(id))
+      if (readsIds && !program.model.hasToken(id))
         fail(ErrorKind::InvalidToken);
       if (!sequenceState.canRun(sequence, number, position))
         throw Error("position " + std::to_string(position) + " of sequence " +
@@ -546,7 +547,7 @@ std::string Engine::describe(const Failure &failure,
   if (failure.kind == ErrorKind::InvalidToken)
     return "token id " + std::to_string(failure.id) + " of " + sequence +
            " is not in the model's vocabulary of " +
-           std::to_string(model.model.vocabSize);
+           std::to_string(program.model.vocabSize);
   if (failure.kind == ErrorKind::PastContext)
     return position + " of " + sequence + " is past the context of " +
            std::to_string(model.model.context) +

@@ -101,7 +101,7 @@ def main():
     checkpoint = tensors_of(pathlib.Path(sys.argv[2]))
     at = data.index(b"QWENAOT\0")
     header = struct.unpack_from("<8s4I20Q", data, at)
-    assert header[1:4] == (4, 9, 168) and header[5] == len(data)
+    assert header[1:4] == (5, 10, 168) and header[5] == len(data)
     code, manifest, tokenizer, template, checksums, weights = (
         header[i : i + 2] for i in range(6, 18, 2)
     )
@@ -110,7 +110,7 @@ def main():
     assert checksums[1] == -(-weights[1] // (1 << 20)) * 8
 
     facts = json.loads(data[manifest[0] : sum(manifest)])
-    shape, element = facts["model"], {"f16": 2, "f32": 4}[facts["kv"]["format"]]
+    shape, element = facts["programs"][0]["model"], {"f16": 2, "f32": 4}[facts["kv"]["format"]]
     assert facts["programs"][0]["caches"] == [{"name": "kv", "kind": "paged", "layers": list(range(shape["layers"])),
                                 "layer_bytes": 2 * shape["kv_heads"] * shape["head_dim"] * element}]
     seen = set()
@@ -122,9 +122,9 @@ def main():
         image = data[begin : begin + tensor["bytes"]]
         names = [segment["name"] for segment in tensor["segments"]]
         if names == ["rope.frequencies"]:
-            d = facts["model"]["head_dim"]
+            d = shape["head_dim"]
             exponents = np.arange(0, d, 2, dtype=np.float32) / np.float32(d)
-            power = facts["model"]["rope_theta"] ** exponents.astype(np.float64)
+            power = shape["rope_theta"] ** exponents.astype(np.float64)
             expected = np.float32(1) / power.astype(np.float32)
             found = np.frombuffer(image, "<f4")
             assert np.array_equal(found[: expected.size], expected)

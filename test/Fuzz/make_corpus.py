@@ -243,13 +243,15 @@ def grammars():
 def artifacts():
     manifest = {
         "compiler": "handmade", "numerics_version": 1,
-        "model": {"architecture": "Qwen3ForCausalLM", "name": "m", "vocab_size": 40, "tokenizer_vocab": 37,
-                  "hidden_size": 32, "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 16, "intermediate_size": 64,
-                  "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "tied": True, "context": 100, "max_context": 100},
+        "model": {"name": "m", "tokenizer_vocab": 37, "context": 100},
         "targets": [{"name": "test", "arch": "x86-64", "features": ["avx2"], "kernels": ["k"]}],
         "kv": {"format": "f32", "page_tokens": 64, "page_bytes": 8192, "token_bytes": 128},
         "programs": [{
-            "name": "forward", "limits": {"tokens": 8, "rows": 2}, "arena_bytes": 1024,
+            "name": "forward",
+            "model": {"architecture": "Qwen3ForCausalLM", "vocab_size": 40, "hidden_size": 32, "layers": 1, "heads": 2, "kv_heads": 1,
+                      "head_dim": 16, "intermediate_size": 64, "rope_theta": 10000.0, "rms_norm_eps": 1e-6, "tied": True,
+                      "max_context": 100},
+            "limits": {"tokens": 8, "rows": 2}, "arena_bytes": 1024,
             "caches": [{"name": "kv", "kind": "paged", "layer_bytes": 128, "layers": [0]},
                        {"name": "state", "kind": "fixed", "layer_bytes": 64, "layers": [0]}],
             "inputs": [{"name": "ids"}, {"name": "positions"}], "outputs": [{"name": "logits", "width": 40, "stride": 48}],

@@ -43,6 +43,9 @@ def check_stories():
     for key in ("model", "generation"):
         for fact, value in facts[0][key].items():
             checks.expect(f"stories: {key}.{fact}", facts[1][key].get(fact), value)
+    models = [of["programs"][0]["model"] for of in facts]
+    for fact, value in models[0].items():
+        checks.expect(f"stories: {fact} of the program's model", models[1].get(fact), value)
     text = (STORIES / "golden/val.txt").read_bytes()[:20000] + "<|im_start|>caf\u00e9 \u4f60\u597d".encode()
     ids = [run(["qwen-run", "tokenize", model, "--json", "-p", text.decode(errors="ignore")]) for model in (Q4_0, again)]
     checks.check(ids[0] == ids[1], "stories: the exported tokenizer gives other ids")

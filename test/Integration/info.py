@@ -21,7 +21,7 @@ def info(checkpoint, *options):
 
 
 def read_by_token(manifest):
-    return sum(t["bytes"] for t in manifest["tensors"] if manifest["model"]["tied"] or not t["name"].startswith("model.embed_tokens."))
+    return sum(t["bytes"] for t in manifest["tensors"] if manifest["programs"][0]["model"]["tied"] or not t["name"].startswith("model.embed_tokens."))
 
 
 def same_as_compiled(checkpoint, weights=None):
@@ -39,8 +39,12 @@ def same_as_compiled(checkpoint, weights=None):
         return
     expect(f"{name}: caches", facts["compiled"]["kv_bytes_a_token"], manifest["kv"]["token_bytes"])
     expect(f"{name}: arena", facts["compiled"]["arena_bytes"], manifest["programs"][0]["arena_bytes"])
-    expect(f"{name}: the model", (facts["context"], facts["architecture"]), (manifest["model"]["context"], manifest["model"]["architecture"]))
-    expect(f"{name}: the shape", facts["shape"], {key: manifest["model"][key] for key in facts["shape"]})
+    expect(f"{name}: the model", (facts["context"], facts["architecture"]), (manifest["model"]["context"], manifest["programs"][0]["model"]["architecture"]))
+    expect(f"{name}: the shape", facts["shape"], {key: manifest["programs"][0]["model"][key] for key in facts["shape"]})
+    text = run(["qwen-run", "info", file])
+    model = manifest["programs"][0]["model"]
+    for line in (f"program    forward, {model['architecture']}", f"layers     {model['layers']} of hidden size {model['hidden_size']}"):
+        checks.check(re.search(f"^{line}", text, re.MULTILINE), f"{name}: {line} is not in {text}")
     bytes_of_token = facts["compiled"]["token_bytes"] + facts["compiled"]["kv_bytes_a_token"] + 2 * facts["compiled"]["state_bytes_a_sequence"]
     checks.check(abs(facts["compiled"]["tokens_per_second"] * bytes_of_token / (GBPS * 1e9) - 1) < 1e-9, f"{name}: {facts['compiled']}")
 

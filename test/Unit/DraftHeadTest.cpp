@@ -99,7 +99,7 @@ protected:
   Answers run(const ImportedModel &model, WeightFormat weights) {
     mlir::ModuleOp module = *model.module;
     const LoadedPrograms loaded(compileProgram(module, {.weights = weights}),
-                                module, kHeadTokens);
+                                kHeadTokens);
     MemoryFile image;
     packImage(module, model.checkpoint->weights(), image);
     const Mapping mapping = mapImage(image);

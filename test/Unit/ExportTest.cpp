@@ -101,6 +101,8 @@ public:
     return message.substr(message.find("export.qwen") + 11);
   }
 
+  json &programModel() { return manifest["programs"][0]["model"]; }
+
   static constexpr int64_t kMatrix = 2 * 16 * 34;
   json manifest = json::parse(handmadeManifest());
   uint8_t weights[kMatrix + 128];
@@ -152,11 +154,11 @@ TEST(Export, DividesParts) {
 
 TEST(Export, WritesKeys) {
   Exported model;
-  model.manifest["model"]["yarn"] = {{"factor", 1.0},
-                                     {"positions", 50},
-                                     {"fast", 16.0},
-                                     {"slow", 2.0},
-                                     {"scale", 1.5}};
+  model.programModel()["yarn"] = {{"factor", 1.0},
+                                  {"positions", 50},
+                                  {"fast", 16.0},
+                                  {"slow", 2.0},
+                                  {"scale", 1.5}};
   model.manifest["model"]["pooling"] = "mean";
   model.manifest["generation"]["top_k"] = 7;
   model.manifest["generation"]["bos_token_id"] = 3;
@@ -249,7 +251,7 @@ TEST(Export, RefusesSizesThatDisagree) {
   EXPECT_EQ(errorWith("/tensors/1/format", "bf16"),
             " is damaged: in its manifest, tensor \"bias\" has sizes that "
             "disagree");
-  EXPECT_EQ(errorWith("/model/rope_theta", 1e5),
+  EXPECT_EQ(errorWith("/programs/0/model/rope_theta", 1e5),
             " has another rotary embedding than its manifest says; compile "
             "the checkpoint again");
 }
@@ -258,12 +260,12 @@ TEST(Export, RefusesSizesThatDisagree) {
 /// 2 panels and 64 bytes behind each other. All have `outputs`.
 static void setExperts(Exported &model, int64_t outputs) {
   const int64_t matrix = 2 * panelBytes(WeightFormat::Q4_0, 32);
-  model.manifest["model"]["architecture"] = "Qwen3MoeForCausalLM";
-  model.manifest["model"]["experts"] = {{"count", 2},
-                                        {"active", 1},
-                                        {"width", 32},
-                                        {"shared_width", 0},
-                                        {"normalized", true}};
+  model.programModel()["architecture"] = "Qwen3MoeForCausalLM";
+  model.programModel()["experts"] = {{"count", 2},
+                                     {"active", 1},
+                                     {"width", 32},
+                                     {"shared_width", 0},
+                                     {"normalized", true}};
   const auto segment = [](const char *name, int64_t outputs) {
     return json{{"name", "model.layers.0.mlp.experts." + std::string(name)},
                 {"outputs", outputs}};
@@ -311,7 +313,7 @@ TEST(Export, StacksExperts) {
 TEST(Export, RefusesExpertsThatNoKeySays) {
   Exported model;
   setExperts(model, 64);
-  model.manifest["model"]["experts"]["normalized"] = false;
+  model.programModel()["experts"]["normalized"] = false;
   EXPECT_EQ(model.error(),
             " has experts whose weights are not divided by their sum, which a "
             "GGUF file of qwen3moe cannot say; run it with qwen-run");
@@ -320,7 +322,7 @@ TEST(Export, RefusesExpertsThatNoKeySays) {
   json &name = model.manifest["tensors"][0]["segments"][0]["name"];
   name = "model.layers.1.mlp.down_proj.weight";
   EXPECT_EQ(model.error(), dense);
-  model.manifest["model"].erase("experts");
+  model.programModel().erase("experts");
   EXPECT_EQ(model.error(), dense);
   setExperts(model, 72);
   EXPECT_EQ(model.error(), " is damaged: in its manifest, tensor \"experts\" "

@@ -144,7 +144,7 @@ TEST(GraphBuilder, StatesTheFacts) {
   EXPECT_EQ(facts,
             "{architecture = \"Qwen3ForCausalLM\", head_dim = 16 "
             ": i64, heads = 6 : i64, hidden_size = 64 : i64, intermediate_size "
-            "= 96 : i64, kv_heads = 2 : i64, layers = 1 : i64, max_position = "
+            "= 96 : i64, kv_heads = 2 : i64, layers = 1 : i64, max_context = "
             "128 : i64, rms_norm_eps = 5.000000e-01 : f64, rope_theta = "
             "1.000000e+04 : f64, tied = false, vocab_size = 200 : i64}");
   EXPECT_EQ(forward.getSymName(), kForwardName);

@@ -27,39 +27,50 @@ TEST(ManifestTest, ChecksEveryField) {
   const std::string ids = " when an integer from 1 to 2147483647 is needed";
   check("/model", 3, "model is 3 when an object is needed");
   check("/model/name", 1, "model.name is 1 when a string is needed");
-  check("/model/vocab_size", 0, "model.vocab_size is 0" + ids);
-  check("/model/vocab_size", uint64_t{1} << 63,
-        "model.vocab_size is 9223372036854775808" + ids);
+  check("/programs/0/model/vocab_size", 0,
+        "programs[0].model.vocab_size is 0" + ids);
+  check("/programs/0/model/vocab_size", uint64_t{1} << 63,
+        "programs[0].model.vocab_size is 9223372036854775808" + ids);
   const std::string rows = " when an integer from 32 to 16777216 is needed";
-  check("/model/hidden_size", -1, "model.hidden_size is -1" + rows);
-  check("/model/hidden_size", 1.5, "model.hidden_size is 1.5" + rows);
-  check("/model/hidden_size", 48,
-        "model.hidden_size is 48 when a multiple of 32 is needed");
-  check("/model/intermediate_size", "x",
-        "model.intermediate_size is \"x\"" + rows);
+  check("/programs/0/model/hidden_size", -1,
+        "programs[0].model.hidden_size is -1" + rows);
+  check("/programs/0/model/hidden_size", 1.5,
+        "programs[0].model.hidden_size is 1.5" + rows);
+  check("/programs/0/model/hidden_size", 48,
+        "programs[0].model.hidden_size is 48 when a multiple of 32 is needed");
+  check("/programs/0/model/intermediate_size", "x",
+        "programs[0].model.intermediate_size is \"x\"" + rows);
   check("/model/tokenizer_vocab", 41,
         "model.tokenizer_vocab is 41 when an integer from 1 to 40 is needed");
-  check("/model/layers", 1 << 20,
-        "model.layers is 1048576 when an integer from 1 to 65536 is needed");
-  check("/model/kv_heads", 3,
-        "model.kv_heads is 3 when an integer from 1 to 2 is needed");
-  check("/model/heads", 3,
-        "model.heads is 3 when a number whose product with head_dim 16 is a "
+  check("/programs/0/model/layers", 1 << 20,
+        "programs[0].model.layers is 1048576 when an integer from 1 to 65536 "
+        "is needed");
+  check(
+      "/programs/0/model/kv_heads", 3,
+      "programs[0].model.kv_heads is 3 when an integer from 1 to 2 is needed");
+  check("/programs/0/model/heads", 3,
+        "programs[0].model.heads is 3 when a number whose product with "
+        "head_dim 16 is a "
         "multiple of 32 is needed");
-  check("/model/head_dim", 20,
-        "model.head_dim is 20 when a multiple of 8 is needed");
-  check("/model/head_dim", 264,
-        "model.head_dim is 264 when an integer from 16 to 256 is needed");
-  check("/model/max_context", 99,
-        "model.max_context is 99 when an integer from 100 to 1073741824 is "
+  check("/programs/0/model/head_dim", 20,
+        "programs[0].model.head_dim is 20 when a multiple of 8 is needed");
+  check("/programs/0/model/head_dim", 264,
+        "programs[0].model.head_dim is 264 when an integer from 16 to 256 is "
         "needed");
+  check("/programs/0/model/max_context", 0,
+        "programs[0].model.max_context is 0 when an integer from 1 to "
+        "1073741824 is needed");
+  check("/model/context", 101,
+        "model.context is 101 when an integer from 1 to 100 is needed");
   check("/model/output", "words",
         "model.output is \"words\" when \"logits\", \"scores\" or \"none\" is "
         "needed");
   check("/model/pooling", 1, "model.pooling is 1 when a string is needed");
-  check("/model/tied", 1, "model.tied is 1 when true or false is needed");
-  check("/model/rms_norm_eps", -1,
-        "model.rms_norm_eps is -1 when a number from 1e-30 to 1.0 is needed");
+  check("/programs/0/model/tied", 1,
+        "programs[0].model.tied is 1 when true or false is needed");
+  check("/programs/0/model/rms_norm_eps", -1,
+        "programs[0].model.rms_norm_eps is -1 when a number from 1e-30 to 1.0 "
+        "is needed");
   check("/targets", json::array(),
         "targets is an array when at least one target is needed");
   check("/targets/0/arch", "vax",
@@ -174,8 +185,9 @@ TEST(ManifestTest, ChecksEveryField) {
                         {"width", 32},
                         {"shared_width", 0},
                         {"normalized", true}};
-  check("/model/experts", experts,
-        "model.experts.active is 9 when an integer from 1 to 8 is needed");
+  check("/programs/0/model/experts", experts,
+        "programs[0].model.experts.active is 9 when an integer from 1 to 8 is "
+        "needed");
   check("/generation/eos_token_id", 3,
         "generation.eos_token_id is 3 when an array is needed");
   check("/generation/eos_token_id/0", 40,
@@ -253,6 +265,38 @@ TEST(ModelOutputTest, RefusesWhatTheModelLacks) {
             "/v1/rerank)");
 }
 
+TEST(ManifestTest, ReadsTheModelOfEachProgram) {
+  json manifest = json::parse(handmadeManifest());
+  json draft = manifest["programs"][0];
+  draft["name"] = "draft";
+  draft["model"]["architecture"] = "Draft";
+  draft["model"]["layers"] = 7;
+  draft["model"]["vocab_size"] = 30;
+  draft["model"]["yarn"] = {{"factor", 2.0},
+                            {"positions", 50},
+                            {"fast", 16.0},
+                            {"slow", 2.0},
+                            {"scale", 1.5}};
+  manifest["programs"].push_back(draft);
+  const Manifest found = parseManifest(manifest.dump(), "f", 64);
+  const ProgramModel &model = found.programs[1].model;
+  EXPECT_EQ(model.architecture, "Draft");
+  EXPECT_EQ(model.layers, 7);
+  EXPECT_EQ(model.vocabSize, 30);
+  EXPECT_EQ(model.yarn->positions, 50);
+  EXPECT_EQ(model.ropeScale, 1.5);
+  // The model of the file is that of the first.
+  EXPECT_EQ(found.model.architecture, "Qwen3ForCausalLM");
+  EXPECT_EQ(found.model.layers, 1);
+  EXPECT_EQ(found.model.vocabSize, 40);
+  EXPECT_FALSE(found.model.yarn);
+
+  manifest["programs"][1]["model"]["layers"] = 0;
+  EXPECT_EQ(messageOf([&] { parseManifest(manifest.dump(), "f", 64); }),
+            "f: in its manifest, programs[1].model.layers is 0 when an integer "
+            "from 1 to 65536 is needed");
+}
+
 TEST(ManifestTest, ReadsHowIntegersWereChosen) {
   json manifest = json::parse(handmadeManifest());
   const auto quantization = [&] {
@@ -283,6 +327,7 @@ TEST(ManifestTest, HasItsKeysAndNoOthers) {
       {"/targets/0", {}},
       {"/kv", {}},
       {"/programs/0", {}},
+      {"/programs/0/model", {}},
       {"/programs/0/limits", {}},
       {"/programs/0/caches/0", {}},
       {"/programs/0/inputs/0", {}},

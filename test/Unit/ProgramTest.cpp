@@ -109,7 +109,7 @@ TEST_F(ProgramTest, ALayerRunsOverTheImagesOfTwo) {
                 {"down", layer.copy(mlp[1].rows)},
                 {"after", hidden}});
   forward.erase();
-  const LoadedPrograms loaded(compileProgram(module), module, kContext);
+  const LoadedPrograms loaded(compileProgram(module), kContext);
   const std::vector<ProgramInfo> &programs = loaded.manifest.programs;
   ASSERT_EQ(programs.size(), 1u);
   EXPECT_EQ(programs[0].inputs[0].name, "hidden");
@@ -192,7 +192,7 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
   draft.finish({{"hidden", layers.add(draft, kStoriesLayers - 1,
                                       draft.argument(0), kStoriesLayers)}});
 
-  const LoadedPrograms loaded(compileProgram(module), module, kContext);
+  const LoadedPrograms loaded(compileProgram(module), kContext);
   const std::vector<ProgramInfo> &programs = loaded.manifest.programs;
   ASSERT_EQ(programs.size(), 3u);
   EXPECT_EQ(programs[0].caches[0].layers,

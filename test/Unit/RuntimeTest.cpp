@@ -332,6 +332,20 @@ TEST_F(EngineTest, GivesHiddenRowsBesideLogits) {
   EXPECT_EQ(std::ranges::count(trace, '|'), 2);
 }
 
+TEST_F(EngineTest, AProgramTakesTheTokensOfItsModel) {
+  ProgramInfo &other = manifest.programs.emplace_back(manifest.forward());
+  other.name = "other";
+  other.model.vocabSize = 30;
+  ThreadPool pool(1);
+  Engine engine(manifest, nullptr, {fakeForward, fakeForward}, pool);
+  const SequenceId s = engine.state().open();
+  const Token last = {29, s, 0, true}, past = {30, s, 1, true};
+  engine.call("other", {&last, 1});
+  EXPECT_EQ(messageOf([&] { engine.call("other", {&past, 1}); }),
+            "token id 30 of sequence 0 is not in the model's vocabulary of 30");
+  EXPECT_EQ(run(engine, {{30, s, 1, true}}), (Rows{{0, 59}}));
+}
+
 TEST_F(EngineTest, RefusesRowsThatTheModelLacks) {
   manifest.model.output.kind = OutputKind::None;
   ThreadPool pool(1);

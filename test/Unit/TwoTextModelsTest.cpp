@@ -52,7 +52,7 @@ TEST(TwoTextModels, BothAreProgramsOfOneModule) {
     program->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(16));
     program->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(16));
   }
-  const LoadedPrograms loaded(compileProgram(module), module, 64);
+  const LoadedPrograms loaded(compileProgram(module), 64);
   MemoryFile image;
   packImage(module, model.checkpoint->weights(), image);
   const Mapping weights = mapImage(image);

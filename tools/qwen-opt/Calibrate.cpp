@@ -84,7 +84,7 @@ qwen::calibrationText(const CalibrateFlags &flags,
         texts.push_back(part.text);
     }
     return readCalibrationText(*input.tokenizer, texts,
-                               modelFact(input.module, "max_position"), name);
+                               modelFact(input.module, "max_context"), name);
   };
 }
 

@@ -83,20 +83,31 @@ static void printJson(const Artifact &artifact,
   writeJson(joinObjects(result, {std::string(artifact.manifestText())}), 2);
 }
 
+/// A program, the sizes of its model, and its limits.
+static void print(std::ostream &out, const ProgramInfo &program) {
+  const ProgramModel &model = program.model;
+  out << "program    " << program.name << ", " << model.architecture << "\n"
+      << "layers     " << model.layers << " of hidden size " << model.hiddenSize
+      << ", ffn " << model.intermediateSize << "\n"
+      << "heads      " << model.heads << ", kv " << model.kvHeads << ", of "
+      << model.headDim << "\n"
+      << "vocabulary " << model.vocabSize << " rows, "
+      << (model.tied ? "tied" : "untied") << "\n"
+      << "arena      " << bytesText(static_cast<uint64_t>(program.arenaBytes))
+      << " for calls of " << program.limits.tokens << " tokens and "
+      << program.limits.rows << " rows\n";
+}
+
 static void printText(const Artifact &artifact,
                       std::optional<uint64_t> checked) {
   const ArtifactHeader &header = artifact.header();
   const Manifest &manifest = artifact.manifest();
   const ModelInfo &model = manifest.model;
   std::ostringstream out;
-  out << "model      " << model.name << ", " << model.architecture << "\n"
-      << "layers     " << model.layers << " of hidden size " << model.hiddenSize
-      << ", ffn " << model.intermediateSize << "\n"
-      << "heads      " << model.heads << ", kv " << model.kvHeads << ", of "
-      << model.headDim << "\n"
-      << "vocabulary " << model.vocabSize << " rows, " << model.tokenizerVocab
-      << " tokens, " << (model.tied ? "tied" : "untied") << "\n"
-      << "output     " << outputKindName(model.output.kind) << ", pooling "
+  out << "model      " << model.name << "\n";
+  for (const ProgramInfo &program : manifest.programs)
+    print(out, program);
+  out << "output     " << outputKindName(model.output.kind) << ", pooling "
       << model.output.pooling << "\n"
       << "context    " << model.context << " positions\n"
       << "weights    " << manifest.weightFormats() << ", "
@@ -114,18 +125,17 @@ static void printText(const Artifact &artifact,
   out << "kv cache   " << kvFormatName(manifest.kv.format) << ", "
       << manifest.kv.tokenBytes << " bytes a token, " << manifest.kv.pageBytes
       << " a page of " << kPageTokens << "\n";
-  const ProgramInfo &forward = manifest.forward();
   if (const int64_t bytes = sequenceBytesOf(manifest.caches)) {
     out << "state      " << bytes << " bytes a sequence";
-    if (const int64_t most = forward.limits.stepBack)
+    if (const int64_t most = manifest.forward().limits.stepBack)
       out << ", which can step back " << most << " tokens";
     out << "\n";
   }
-  out << "arena      " << bytesText(static_cast<uint64_t>(forward.arenaBytes))
-      << " for calls of " << forward.limits.tokens << " tokens and "
-      << forward.limits.rows << " rows\n"
-      << "code       " << bytesText(header.code.size) << "\n"
-      << "tokenizer  " << (header.tokenizer.size ? "yes" : "no")
+  out << "code       " << bytesText(header.code.size) << "\n"
+      << "tokenizer  "
+      << (header.tokenizer.size
+              ? std::to_string(model.tokenizerVocab) + " tokens"
+              : "no")
       << ", chat template " << (header.chatTemplate.size ? "yes" : "no") << "\n"
       << "file       " << bytesText(artifact.fileSize()) << ", format version "
       << header.formatVersion << ", by " << manifest.compiler << "\n";

@@ -17,7 +17,7 @@ namespace qwen {
 
 /// Version of everything in the file except the kernel ABI and the numbers.
 /// Readers accept this version only.
-inline constexpr uint32_t kFormatVersion = 4;
+inline constexpr uint32_t kFormatVersion = 5;
 
 /// Version of docs/numerics.md: it changes only with a definition there, and so
 /// with the bits of an answer. Readers accept this version only.

@@ -14,7 +14,7 @@
 
 namespace qwen {
 
-inline constexpr uint32_t kKernelAbiVersion = 9;
+inline constexpr uint32_t kKernelAbiVersion = 10;
 
 /// Value of Context::flags if every quantizer, cache append and row of logits
 /// of the token had finite values only. Otherwise the flag is the lowest id

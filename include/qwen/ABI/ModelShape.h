@@ -1,7 +1,7 @@
 //===- ModelShape.h - Sizes of a model --------------------------*- C++ -*-===//
 //
 // The importer reads these facts from the checkpoint; the manifest stores them
-// ("model" in docs/artifact.md).
+// with each program (docs/artifact.md).
 //
 //===----------------------------------------------------------------------===//
 
@@ -42,7 +42,7 @@ struct ModelShape {
   bool tied;
 };
 
-/// The keys of the manifest and of qwen.model in IR.
+/// The keys of a program's model in the manifest and in IR (qwen.model).
 inline constexpr Fact<ModelShape> kShapeFacts[] = {
     {"vocab_size", &ModelShape::vocabSize, 1, INT32_MAX},
     {"hidden_size", &ModelShape::hiddenSize, kGroup, kMaxModelWidth, kGroup},
@@ -71,7 +71,7 @@ struct ExpertsShape {
   bool operator==(const ExpertsShape &) const = default;
 };
 
-/// The keys of "experts" in the manifest's "model".
+/// The keys of "experts" there.
 inline constexpr Fact<ExpertsShape> kExpertsFacts[] = {
     {"count", &ExpertsShape::count, 1, kMaxExperts},
     {"active", &ExpertsShape::active, 1, kMaxExperts},

@@ -85,8 +85,7 @@ inline constexpr char kTargetFeaturesAttr[] = "qwen.target_features";
 
 // Attributes of a program, which is a function.
 
-/// The facts of its model, as in the manifest's "model" (docs/artifact.md): a
-/// dictionary.
+/// The facts of its model, a dictionary (the manifest's "programs[i].model").
 inline constexpr char kModelAttr[] = "qwen.model";
 /// Most tokens and wanted tokens of one call, i64 from 1 to kMostTokens.
 inline constexpr char kMaxTokensAttr[] = "qwen.max_tokens";

@@ -27,14 +27,9 @@ static json describeModel(const ArtifactInput &input) {
   int64_t tokens = config.vocabSize;
   if (*input.tokenizer)
     tokens = std::min<int64_t>(tokens, (*input.tokenizer)->vocabSize);
-  json model = {{"architecture", infoOf(config.architecture).name},
-                {"name", input.name}};
-  write<ModelShape>(kShapeFacts, config, model);
-  if (const ExpertsShape *experts = config.experts())
-    write<ExpertsShape>(kExpertsFacts, *experts, model["experts"]);
-  model["tokenizer_vocab"] = tokens;
-  model["context"] = input.context;
-  model["max_context"] = config.maxPosition;
+  json model = {{"name", input.name},
+                {"tokenizer_vocab", tokens},
+                {"context", input.context}};
   const ModelOutput &output = config.output;
   if (output.kind != OutputKind::Logits)
     model["output"] = outputKindName(output.kind);
@@ -42,10 +37,6 @@ static json describeModel(const ArtifactInput &input) {
     model["labels"] = output.labels;
   if (output.pooling != kLastPooling)
     model["pooling"] = output.pooling;
-  if (config.yarn) {
-    write<numerics::Yarn>(numerics::kYarnFacts, *config.yarn, model["yarn"]);
-    model["yarn"]["scale"] = config.ropeScale;
-  }
   return model;
 }
 
@@ -82,6 +73,8 @@ static json toJson(mlir::Attribute attribute) {
     return text.str();
   if (auto flag = llvm::dyn_cast<mlir::BoolAttr>(attribute))
     return flag.getValue();
+  if (auto number = llvm::dyn_cast<mlir::FloatAttr>(attribute))
+    return number.getValueAsDouble();
   return llvm::cast<mlir::IntegerAttr>(attribute).getInt();
 }
 
@@ -115,6 +108,7 @@ static json describePrograms(llvm::ArrayRef<TargetCode> targets) {
     if (program->hasAttr(kStepBackAttr))
       limits["step_back"] = fact(kStepBackAttr);
     list.push_back({{"name", program.getSymName().str()},
+                    {"model", fact(kModelAttr)},
                     {"limits", std::move(limits)},
                     {"arena_bytes", fact(kArenaBytesAttr)},
                     {"caches", fact(kCachesAttr)},

@@ -76,9 +76,9 @@ public:
                  (*other.module)->getAttr(name));
     for (auto [a, b] :
          llvm::zip_equal(programsOf(*first.module), programsOf(*other.module)))
-      for (const char *name :
-           {kMaxTokensAttr, kMaxRowsAttr, kStepBackAttr, kArenaBytesAttr,
-            kInputsAttr, kOutputsAttr, kOpsAttr, kWorkAttr, kCachesAttr})
+      for (const char *name : {kModelAttr, kMaxTokensAttr, kMaxRowsAttr,
+                               kStepBackAttr, kArenaBytesAttr, kInputsAttr,
+                               kOutputsAttr, kOpsAttr, kWorkAttr, kCachesAttr})
         checkEqual(name, a->getAttr(name), b->getAttr(name));
     checkSymbols<WeightOp>();
     checkSymbols<PackedOp>();

@@ -66,20 +66,40 @@ FlatSymbolRefAttr ModuleBuilder::vector(const std::string &name, int64_t size,
   return FlatSymbolRefAttr::get(weights.getContext(), name);
 }
 
-/// The facts of the manifest that come from the checkpoint.
-static DictionaryAttr factsOf(const ModelConfig &config, Builder &builder) {
-  const std::string_view architecture = infoOf(config.architecture).name;
-  llvm::SmallVector<NamedAttribute> facts = {
-      builder.getNamedAttr("architecture",
-                           builder.getStringAttr(StringRef(
-                               architecture.data(), architecture.size()))),
-      builder.getNamedAttr("max_position",
-                           attributeOf(builder, config.maxPosition))};
-  for (const Fact<ModelShape> &fact : kShapeFacts)
-    fact.visitIn(config, [&](auto value) {
+/// The facts of `object` in a table.
+template <typename Struct>
+static llvm::SmallVector<NamedAttribute>
+factsOf(llvm::ArrayRef<Fact<Struct>> table, const Struct &object,
+        Builder &builder) {
+  llvm::SmallVector<NamedAttribute> facts;
+  for (const Fact<Struct> &fact : table)
+    fact.visitIn(object, [&](auto value) {
       facts.push_back(
           builder.getNamedAttr(fact.key, attributeOf(builder, value)));
     });
+  return facts;
+}
+
+/// The manifest's facts of the model of a program.
+static DictionaryAttr factsOf(const ModelConfig &config, Builder &builder) {
+  const std::string_view architecture = infoOf(config.architecture).name;
+  llvm::SmallVector<NamedAttribute> facts =
+      factsOf<ModelShape>(kShapeFacts, config, builder);
+  const auto add = [&](const char *key, Attribute value) {
+    facts.push_back(builder.getNamedAttr(key, value));
+  };
+  add("architecture", builder.getStringAttr(StringRef(architecture)));
+  add("max_context", attributeOf(builder, config.maxPosition));
+  if (const ExpertsShape *experts = config.experts())
+    add("experts", builder.getDictionaryAttr(factsOf<ExpertsShape>(
+                       kExpertsFacts, *experts, builder)));
+  if (config.yarn) {
+    llvm::SmallVector<NamedAttribute> yarn =
+        factsOf<numerics::Yarn>(numerics::kYarnFacts, *config.yarn, builder);
+    yarn.push_back(
+        builder.getNamedAttr("scale", attributeOf(builder, config.ropeScale)));
+    add("yarn", builder.getDictionaryAttr(yarn));
+  }
   return builder.getDictionaryAttr(facts);
 }
 

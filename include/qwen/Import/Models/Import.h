@@ -35,10 +35,9 @@ struct ImportOptions {
 };
 
 struct ImportedModel {
-  /// At stage "graph". `kModelAttr` of a program has the facts of the manifest
-  /// that come from the checkpoint: architecture, vocab_size, hidden_size,
-  /// layers, heads, kv_heads, head_dim, intermediate_size (i64), rope_theta,
-  /// rms_norm_eps (f64), tied (bool), and max_position (i64).
+  /// At stage "graph". `kModelAttr` of a program has the facts of its model:
+  /// "architecture", "max_context", the keys of kShapeFacts, and "experts" and
+  /// "yarn" if it has them.
   mlir::OwningOpRef<mlir::ModuleOp> module;
   /// What the weights of `checkpoint` read besides its own files.
   std::vector<StoredTensors> adapters;
