@@ -81,7 +81,9 @@ static void nameWeights(ProgramBuilder &program, mlir::ModuleOp from,
         llvm::cast<WeightOp>(builder.clone(*symbols.lookup<WeightOp>(name)));
     weight.setSymNameAttr(own);
     to.set(own.str(), {weight.open(sources), {}});
-    // In f32 it does not matter where the values come from.
+    // In f32 it does not matter where the values come from. They get an image
+    // of their own.
+    weight.removeImageAttr();
     weight.setSourceAttr(
         SourceAttr::get(builder.getContext(), own, FormatAttr()));
     if (failed(mlir::SymbolTable::replaceAllSymbolUses(

@@ -83,11 +83,11 @@ public:
 
   OpId id() { return OpId(op.getPlanAttr().getId()); }
   /// The part that the op reads as its weight `i`; absent if there are fewer.
-  WeightOffset part(size_t i) {
+  WeightPlace part(size_t i) {
     const ArrayAttr parts = op.getPackedAttr();
     return parts && i < parts.size()
                ? facts.partAt(cast<FlatSymbolRefAttr>(parts[i]))
-               : WeightOffset(-1);
+               : WeightPlace{ImageId(0), WeightOffset(-1)};
   }
 
   // What visitFields gives.
@@ -99,6 +99,10 @@ public:
   }
   void add(StringRef name, float value) {
     add(name, builder.getF32FloatAttr(value));
+  }
+  void add(StringRef name, const WeightPlace &place) {
+    add((name + ".image").str(), place.image);
+    add(name, place.offset);
   }
   void add(StringRef name, const Rows &rows) {
     add(name, rows.at);

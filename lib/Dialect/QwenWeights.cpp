@@ -230,8 +230,40 @@ WeightSourcePtr OnesAttr::open(RankedTensorType type,
 }
 
 //===----------------------------------------------------------------------===//
-// Parts of the image
+// Images and their parts
 //===----------------------------------------------------------------------===//
+
+LogicalResult ImageOp::verify() {
+  const std::optional<uint64_t> bytes = getBytes();
+  if (!bytes || static_cast<int64_t>(*bytes) >= 0)
+    return success();
+  return emitOpError() << "has " << static_cast<int64_t>(*bytes)
+                       << " bytes when 0 or more are needed";
+}
+
+int64_t qwen::indexOf(ModuleOp module, FlatSymbolRefAttr image) {
+  int64_t index = 0;
+  if (image)
+    for (ImageOp other : module.getOps<ImageOp>()) {
+      ++index;
+      if (other.getSymNameAttr() == image.getAttr())
+        break;
+    }
+  return index;
+}
+
+/// Checks that the image of a weight or a part, if it has one, is a qwen.image.
+static LogicalResult verifyImage(Operation *op, FlatSymbolRefAttr image,
+                                 SymbolTableCollection &symbols) {
+  if (!image || symbols.lookupNearestSymbolFrom<ImageOp>(op, image))
+    return success();
+  return op->emitOpError() << "is in " << image
+                           << ", which is not a qwen.image";
+}
+
+LogicalResult WeightOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  return verifyImage(*this, getImageAttr(), symbols);
+}
 
 /// Checks the number of matrices and their distance.
 static LogicalResult verifyExperts(PackedOp op) {
@@ -273,6 +305,8 @@ LogicalResult PackedOp::verify() {
 }
 
 LogicalResult PackedOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  if (failed(verifyImage(*this, getImageAttr(), symbols)))
+    return failure();
   auto type = cast<RankedTensorType>(getType());
   const WeightFormat needed =
       getLayout() ? getLayout()->getFormat() : WeightFormat::F32;
@@ -287,6 +321,9 @@ LogicalResult PackedOp::verifySymbolUses(SymbolTableCollection &symbols) {
                            << " in a part that is " << type;
     if (!weight.getFormat())
       return emitOpError() << "segment " << symbol << " has no format";
+    if (weight.getImageAttr() != getImageAttr())
+      return emitOpError() << "segment " << symbol
+                           << " is in another image than the part";
     if (segment.getDimSize(0) % (getMatrices() * kPanelOutputs) != 0 &&
         getExperts())
       return emitOpError() << "segment " << symbol << " has "

@@ -89,12 +89,14 @@ struct FuseProjections final
     const SymbolTable symbols(getOperation());
     getOperation().walk([&](Block *block) {
       for (ArrayRef<LinearOp> linears : productsOfOneInput(*block)) {
-        llvm::MapVector<Attribute, SmallVector<LinearOp>> byFormat;
+        llvm::MapVector<std::pair<Attribute, Attribute>, SmallVector<LinearOp>>
+            joined;
         for (LinearOp linear : linears)
           if (auto weight = symbols.lookup<WeightOp>(
                   cast<FlatSymbolRefAttr>(linear.getWeights()[0]).getValue()))
-            byFormat[weight.getFormatAttr()].push_back(linear);
-        for (const auto &[format, same] : byFormat)
+            joined[{weight.getFormatAttr(), weight.getImageAttr()}].push_back(
+                linear);
+        for (const auto &[key, same] : joined)
           if (same.size() > 1)
             fuse(same);
       }

@@ -1,4 +1,4 @@
-//===- Pack.cpp - The weight image ----------------------------------------===//
+//===- Pack.cpp - The weight images ---------------------------------------===//
 
 #include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/Dialect/QwenDialect.h"
@@ -56,10 +56,10 @@ static std::string packedName(ArrayRef<FlatSymbolRefAttr> segments) {
 }
 
 namespace {
-/// The weight image, filled in the order in which ops ask for its parts.
-class Image {
+/// The weight images, filled in the order in which ops ask for parts.
+class Images {
 public:
-  explicit Image(ModuleOp module)
+  explicit Images(ModuleOp module)
       : context(module.getContext()), symbols(module),
         builder(module.getContext()) {
     // Behind the weights, before the functions that refer to them.
@@ -72,8 +72,8 @@ public:
       builder.setInsertionPointToStart(module.getBody());
   }
 
-  /// Bytes of the image so far.
-  int64_t size() const { return bytes; }
+  /// Bytes of an image so far; null: the model's.
+  int64_t size(FlatSymbolRefAttr image) const { return bytes.lookup(image); }
 
   /// The part that holds the weights of `use`, which `op` reads.
   FailureOr<FlatSymbolRefAttr> part(ForwardOp op, const WeightUse &use) {
@@ -88,18 +88,39 @@ public:
         return failure();
     } else {
       PackedOp packed = create(op, use, *layout);
-      packed.setOffset(reserve(packed.getByteSize()));
+      packed.setOffset(reserve(packed.getImageAttr(), packed.getByteSize()));
     }
     return parts.lookup({use.segments, *layout});
   }
 
 private:
+  WeightOp weightOf(Attribute segment) {
+    return symbols.lookup<WeightOp>(
+        cast<FlatSymbolRefAttr>(segment).getValue());
+  }
+  FlatSymbolRefAttr imageOf(const WeightUse &use) {
+    return weightOf(use.segments[0]).getImageAttr();
+  }
+
+  /// Checks that `use` is in `image`, as `first` is.
+  LogicalResult checkImage(ForwardOp op, const WeightUse &use, Attribute first,
+                           FlatSymbolRefAttr image) {
+    for (Attribute segment : use.segments)
+      if (weightOf(segment).getImageAttr() != image)
+        return op->emitOpError()
+               << "reads " << first << " and " << segment
+               << " of different images when weights that lie together need "
+                  "one image";
+    return success();
+  }
+
   /// The layout of a matrix; none of a vector.
   FailureOr<LayoutAttr> layoutOf(ForwardOp op, const WeightUse &use) {
+    if (failed(checkImage(op, use, use.segments[0], imageOf(use))))
+      return failure();
     FormatAttr format;
     for (auto segment : use.segments.getAsRange<FlatSymbolRefAttr>()) {
-      const std::optional<FormatAttr> found =
-          symbols.lookup<WeightOp>(segment.getValue()).getFormat();
+      const std::optional<FormatAttr> found = weightOf(segment).getFormat();
       if (!found) {
         op->emitOpError() << "reads " << segment
                           << ", which has no format; run qwen-quantize first";
@@ -120,16 +141,18 @@ private:
                : LayoutAttr::get(context, format.getValue());
   }
 
-  int64_t reserve(int64_t size) {
-    const int64_t offset = bytes;
-    bytes = alignTo(bytes + size, static_cast<int64_t>(kTensorAlign));
+  int64_t reserve(FlatSymbolRefAttr image, int64_t size) {
+    int64_t &end = bytes[image];
+    const int64_t offset = end;
+    end = alignTo(end + size, static_cast<int64_t>(kTensorAlign));
     return offset;
   }
 
   /// Places the parts of all ops that read the experts of `choice`, expert by
-  /// expert: what a token reads of one is a range of the image.
+  /// expert: what a token reads of one is a range of an image.
   LogicalResult placeExperts(Value choice) {
     SmallVector<PackedOp> placed;
+    Attribute firstWeight;
     int64_t experts = 0, stride = 0;
     for (Operation &user : *choice.getParentBlock()) {
       auto op = dyn_cast<ForwardOp>(user);
@@ -138,8 +161,12 @@ private:
       for (const WeightUse &use : op.getWeightUses()) {
         if (!use.experts || use.experts->choice != choice)
           continue;
+        if (!firstWeight)
+          firstWeight = use.segments[0];
         const FailureOr<LayoutAttr> layout = layoutOf(op, use);
-        if (failed(layout))
+        if (failed(layout) ||
+            failed(checkImage(op, use, firstWeight,
+                              weightOf(firstWeight).getImageAttr())))
           return failure();
         if (parts.contains({use.segments, *layout}))
           continue;
@@ -152,7 +179,8 @@ private:
                          static_cast<int64_t>(kTensorAlign));
       }
     }
-    const int64_t first = reserve(experts * stride);
+    const int64_t first =
+        reserve(weightOf(firstWeight).getImageAttr(), experts * stride);
     for (PackedOp packed : placed) {
       packed.setOffset(first + static_cast<int64_t>(packed.getOffset()));
       packed.setStride(stride);
@@ -166,8 +194,7 @@ private:
         use.segments.getAsRange<FlatSymbolRefAttr>());
     SmallVector<int64_t> shape;
     for (FlatSymbolRefAttr name : names) {
-      auto type =
-          cast<ShapedType>(symbols.lookup<WeightOp>(name.getValue()).getType());
+      auto type = cast<ShapedType>(weightOf(name).getType());
       if (shape.empty())
         shape.assign(type.getShape().begin(), type.getShape().end());
       else
@@ -177,7 +204,8 @@ private:
         builder, op->getLoc(), builder.getStringAttr(packedName(names)),
         use.segments,
         TypeAttr::get(RankedTensorType::get(shape, builder.getF32Type())),
-        layout, builder.getI64IntegerAttr(0), IntegerAttr(), IntegerAttr());
+        layout, builder.getI64IntegerAttr(0), IntegerAttr(), IntegerAttr(),
+        imageOf(use));
     // Makes the name unique. The op is in its place already.
     parts[{use.segments, layout}] =
         FlatSymbolRefAttr::get(symbols.insert(packed));
@@ -187,27 +215,30 @@ private:
   MLIRContext *context;
   SymbolTable symbols;
   OpBuilder builder;
-  int64_t bytes = 0;
+  llvm::DenseMap<Attribute, int64_t> bytes;
   llvm::DenseMap<std::pair<Attribute, Attribute>, FlatSymbolRefAttr> parts;
 };
 
 struct Pack final : qwen::impl::PackBase<Pack> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    Image image(module);
+    Images images(module);
     const WalkResult result = module.walk(
-        [&](ForwardOp op) { return WalkResult(packWeights(op, image)); });
+        [&](ForwardOp op) { return WalkResult(packWeights(op, images)); });
     if (result.wasInterrupted())
       return signalPassFailure();
+    Builder builder(module);
     module->setAttr(kWeightBytesAttr,
-                    Builder(module).getI64IntegerAttr(image.size()));
+                    builder.getI64IntegerAttr(images.size({})));
+    for (ImageOp image : module.getOps<ImageOp>())
+      image.setBytes(images.size(FlatSymbolRefAttr::get(image)));
   }
 
 private:
-  static LogicalResult packWeights(ForwardOp op, Image &image) {
+  static LogicalResult packWeights(ForwardOp op, Images &images) {
     SmallVector<Attribute> parts;
     for (const WeightUse &use : op.getWeightUses()) {
-      const FailureOr<FlatSymbolRefAttr> part = image.part(op, use);
+      const FailureOr<FlatSymbolRefAttr> part = images.part(op, use);
       if (failed(part))
         return failure();
       parts.push_back(*part);

@@ -235,9 +235,9 @@ FlatSymbolRefAttr Rotation::vector(StringRef name, int64_t width, int64_t size,
     weight = symbols.lookup<WeightOp>(own);
   }
   if (!weight) {
-    weight = WeightOp::create(builder, NameLoc::get(builder.getStringAttr(own)),
-                              own, type, source,
-                              /*exact=*/false, FormatAttr());
+    weight = WeightOp::create(
+        builder, NameLoc::get(builder.getStringAttr(own)), own, type, source,
+        /*exact=*/false, FormatAttr(), FlatSymbolRefAttr());
     symbols.insert(weight);
   }
   return FlatSymbolRefAttr::get(builder.getContext(), own);

@@ -115,7 +115,7 @@ LogicalResult Contract::verifyPacked(ForwardOp op) {
 
 LogicalResult Contract::verifyCalls(Operation *op) {
   if (isa_and_nonnull<QwenDialect>(op->getDialect()) &&
-      !isa<WeightOp, PackedOp, StructOp>(op))
+      !isa<ImageOp, WeightOp, PackedOp, StructOp>(op))
     return refuse(op, "qwen-lower");
   return success();
 }

@@ -153,6 +153,11 @@ static KvInfo parseKv(const JsonValue &value,
   return kv;
 }
 
+static ImageInfo parseImage(const JsonValue &value) {
+  return {nameOf(value.at("name")),
+          static_cast<uint64_t>(value.at("bytes").integer(0, kMaxBytes))};
+}
+
 static TensorInfo parseTensor(const JsonValue &value, uint64_t weightBytes) {
   TensorInfo tensor;
   tensor.name = nameOf(value.at("name"));
@@ -379,7 +384,7 @@ const TargetInfo *Manifest::bestTarget(Arch arch,
   return nullptr;
 }
 
-/// Parses what a manifest says of code: targets, KV cache and programs.
+/// Parses what a manifest says of code: targets, KV cache, images and programs.
 static void parseCode(const JsonValue &root, Manifest &manifest) {
   for (const JsonValue &value : root.at("targets").elements()) {
     TargetInfo target = parseTarget(value);
@@ -401,6 +406,9 @@ static void parseCode(const JsonValue &root, Manifest &manifest) {
     programs.fail("at least one program");
   static_cast<ProgramModel &>(manifest.model) = manifest.forward().model;
   manifest.kv = parseKv(root.at("kv"), manifest.caches);
+  if (const auto images = root.find("images"))
+    for (const JsonValue &value : images->elements())
+      manifest.images.push_back(parseImage(value));
 }
 
 /// Calls `parse` with the root of a manifest.

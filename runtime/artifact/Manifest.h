@@ -37,6 +37,7 @@
 //                 "calls": [{"gemm": 1, "macs": 131072}]}, ...],
 //       "kernels": [[[12], [0, 4], ...]]
 //     }],
+//     "images": [{"name": "draft", "bytes": 4194304}],
 //     "tensors": [{"name": "...", "shape": [512, 256], "format": "q4_0",
 //                  "offset": 0, "bytes": 73728,
 //                  "segments": [{"name": "...", "outputs": 256}, ...],
@@ -53,8 +54,9 @@
 // or none), keys of "calls" (0), "step_back" of "limits" (0), "output"
 // ("logits"), "labels" (only with "scores", which need them), "pooling"
 // ("last"), "yarn" (not scaled), "experts" (none), "stride" (with "experts" of
-// a tensor only), "bos_token_id", "quantization" (integers of the checkpoint or
-// rounded) and "pruning" (no layer was removed). There are no other keys.
+// a tensor only), "images" (the file has all weights), "bos_token_id",
+// "quantization" (integers of the checkpoint or rounded) and "pruning" (no
+// layer was removed). There are no other keys.
 //
 //===----------------------------------------------------------------------===//
 
@@ -180,7 +182,13 @@ struct ProgramInfo {
   const ProgramValue *logits() const { return find(outputs, kLogitsName); }
 };
 
-/// One part of the weight image.
+/// A weight image beside the file's own, which its caller gives.
+struct ImageInfo {
+  std::string name;
+  uint64_t bytes;
+};
+
+/// One part of the file's weight image.
 struct TensorInfo {
   /// A weight in the part: its name in the checkpoint and its outputs.
   struct Segment {
@@ -210,6 +218,8 @@ struct Manifest {
   std::vector<ProgramInfo> programs;
   /// The caches of all programs, in the order of Context::caches.
   std::vector<CacheInfo> caches;
+  /// In the order of Context::images, behind the file's own.
+  std::vector<ImageInfo> images;
   std::vector<TensorInfo> tensors;
   GenerationConfig generation;
   Quantization quantization;
@@ -234,8 +244,8 @@ Manifest parseManifest(std::string_view json, const std::string &file,
                        uint64_t weightBytes);
 
 /// Parses the part of a manifest that is about code, as compileProgram gives
-/// it: "targets", "kv" and "programs". The caller adds what its engine needs of
-/// "model". Throws Error.
+/// it: "targets", "kv", "images" and "programs". The caller adds what its
+/// engine needs of "model". Throws Error.
 Manifest parsePrograms(std::string_view json, const std::string &file);
 
 } // namespace qwen

@@ -6,6 +6,7 @@
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -158,6 +159,23 @@ std::vector<ForwardFn *> qwen::findPrograms(const Artifact &artifact,
   return entries;
 }
 
+/// The bases of the model's image and of the manifest's others.
+static std::vector<const uint8_t *> basesOf(std::span<const WeightImage> images,
+                                            const Manifest &manifest) {
+  std::vector<const uint8_t *> bases = {images.front().data()};
+  for (const ImageInfo &needed : manifest.images) {
+    const bool isGiven = bases.size() < images.size();
+    if (!isGiven || images[bases.size()].size() < needed.bytes)
+      throw Error(
+          manifest.model.name + " needs the weight image " +
+          quote(needed.name) + " of " + std::to_string(needed.bytes) +
+          " bytes, and has " +
+          (isGiven ? std::to_string(images[bases.size()].size()) : "none"));
+    bases.push_back(images[bases.size()].data());
+  }
+  return bases;
+}
+
 /// A pointer to what the caller owns.
 static std::shared_ptr<ThreadPool> lent(ThreadPool &pool) {
   return {std::shared_ptr<void>(), &pool};
@@ -170,7 +188,9 @@ Engine::Engine(const Artifact &artifact, ThreadPool &pool,
 Engine::Engine(const Artifact &artifact, std::shared_ptr<ThreadPool> pool,
                const std::shared_ptr<MemoryBudget> &budget,
                const EngineOptions &options)
-    : Engine(artifact.manifest(), artifact.weights(),
+    : Engine(artifact.manifest(),
+             std::array{WeightImage(artifact.weights(),
+                                    artifact.header().weights.size)},
              artifact.header().weights.size, {}, std::move(pool), *budget,
              options) {
   // Before the code is checked: an error about the target says more than one
@@ -191,14 +211,21 @@ Engine::Engine(const Artifact &artifact, std::shared_ptr<ThreadPool> pool,
 Engine::Engine(const Manifest &manifest, const uint8_t *weights,
                std::vector<ForwardFn *> entries, ThreadPool &pool,
                const EngineOptions &options)
-    : Engine(manifest, weights, 0, std::move(entries), lent(pool),
+    : Engine(manifest, std::array{WeightImage(weights, size_t{0})},
+             std::move(entries), pool, options) {}
+
+Engine::Engine(const Manifest &manifest, std::span<const WeightImage> images,
+               std::vector<ForwardFn *> entries, ThreadPool &pool,
+               const EngineOptions &options)
+    : Engine(manifest, images, 0, std::move(entries), lent(pool),
              *std::make_shared<MemoryBudget>(), options) {}
 
-Engine::Engine(const Manifest &manifest, const uint8_t *weights,
+Engine::Engine(const Manifest &manifest, std::span<const WeightImage> images,
                uint64_t weightBytes, std::vector<ForwardFn *> entries,
                std::shared_ptr<ThreadPool> threadPool, MemoryBudget &budget,
                const EngineOptions &options)
-    : model(manifest), entries(std::move(entries)), pool(std::move(threadPool)),
+    : model(manifest), images(basesOf(images, manifest)),
+      entries(std::move(entries)), pool(std::move(threadPool)),
       allowed(budget.describe()),
       lease(takeMemory(manifest, weightBytes, options, budget)),
       sequenceState(makeState(manifest, options, lease, allowed)),
@@ -228,7 +255,7 @@ Engine::Engine(const Manifest &manifest, const uint8_t *weights,
   stopPositions.resize(count);
   failures.reserve(count);
 
-  context.weights = weights;
+  context.images = this->images.data();
   // A tile of a product stores to tokens that lie far apart.
   arena.useHugePages();
   context.arena = arena.data();

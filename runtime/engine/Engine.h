@@ -43,6 +43,9 @@ struct InputRows {
   std::span<const float> values;
 };
 
+/// The bytes of a weight image, which must outlive an engine.
+using WeightImage = std::span<const uint8_t>;
+
 /// A model that is ready to run. Only one thread may use it at a time; engines
 /// with the same threads run their calls in turns. `run` allocates no memory.
 class Engine {
@@ -76,6 +79,12 @@ public:
   /// Runs code that is in this process over `weights`: an entry for each of the
   /// manifest's programs. `manifest` and `pool` must outlive the engine.
   Engine(const Manifest &manifest, const uint8_t *weights,
+         std::vector<ForwardFn *> entries, ThreadPool &pool,
+         const EngineOptions &options = {});
+
+  /// The same over several images: the model's, and one for each of the
+  /// manifest's. Throws Error if one is missing or too short.
+  Engine(const Manifest &manifest, std::span<const WeightImage> images,
          std::vector<ForwardFn *> entries, ThreadPool &pool,
          const EngineOptions &options = {});
 
@@ -160,9 +169,10 @@ public:
   void trace(Tracer *to);
 
 private:
-  Engine(const Manifest &manifest, const uint8_t *weights, uint64_t weightBytes,
-         std::vector<ForwardFn *> entries, std::shared_ptr<ThreadPool> pool,
-         MemoryBudget &budget, const EngineOptions &options);
+  Engine(const Manifest &manifest, std::span<const WeightImage> images,
+         uint64_t weightBytes, std::vector<ForwardFn *> entries,
+         std::shared_ptr<ThreadPool> pool, MemoryBudget &budget,
+         const EngineOptions &options);
 
   /// Throws Error if a token does not follow in its sequence, or if the model
   /// does not give its row.
@@ -198,6 +208,8 @@ private:
 
   std::unique_ptr<const ElfMapping> code;
   const Manifest &model;
+  /// Context::images.
+  const std::vector<const uint8_t *> images;
   std::vector<ForwardFn *> entries;
   const std::shared_ptr<ThreadPool> pool;
   /// What the budget allowed before the lease, for errors.

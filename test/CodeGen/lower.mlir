@@ -31,7 +31,9 @@
 
 module attributes {qwen.kv_format = #qwen.kv_format<f16>} {
 qwen.weight @w : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
-qwen.weight @hn : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.image @other
+qwen.image @draft
+qwen.weight @hn : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32> of @draft
 qwen.weight @q_b : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.weight @k_b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.weight @v_b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
@@ -45,7 +47,7 @@ qwen.weight @u_w : tensor<160x64xf32> from #qwen.source<"m"> as #qwen.format<q4_
 qwen.weight @d_w : tensor<64x160xf32> from #qwen.source<"m"> as #qwen.format<q4_0>
 qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
 qwen.packed @norm [@w] : tensor<64xf32> at 0
-qwen.packed @head_norm [@hn] : tensor<32xf32> at 256
+qwen.packed @head_norm [@hn] : tensor<32xf32> at 256 of @draft
 qwen.packed @bias [@q_b, @k_b, @v_b] : tensor<128xf32> at 1024
 qwen.packed @embed [@e] : tensor<40x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 16384
 qwen.packed @qkv [@q_w, @k_w, @v_w] : tensor<128x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 20480
@@ -58,36 +60,36 @@ qwen.packed @rope.packed [@rope.frequencies] : tensor<16xf32> at 8192
 // CHECK-SAME: (%[[CTX:.*]]: !llvm.ptr, %[[T:.*]]: i32, %{{.*}}: i32)
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x40xf32> {
   // CHECK-NOT: @qwenDriverBarrier
-  // CHECK: %[[ARGUMENTS:.*]] = qwen.struct {weight = 16384, out = 1024, out.stride = 64, k = 64, op = 0} : !llvm.ptr
+  // CHECK: %[[ARGUMENTS:.*]] = qwen.struct {weight.image = 0, weight = 16384, out = 1024, out.stride = 64, k = 64, op = 0} : !llvm.ptr
   // CHECK: call @embedding.embed_q4_0_avx512(%[[CTX]], %[[T]], %[[ARGUMENTS]])
   %x = qwen.embedding %ids, @e packed [@embed] kernels [#qwen.kernel<embed_q4_0_avx512>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?xi32> -> tensor<?x64xf32> loc("embed_tokens")
-  // CHECK: qwen.struct {frequencies = 8192, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, half = 16, scale = 1.000000e+00 : f32, op = 1}
+  // CHECK: qwen.struct {frequencies.image = 0, frequencies = 8192, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, half = 16, scale = 1.000000e+00 : f32, op = 1}
   // CHECK: call @rope_table.rope_table_avx512(
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies packed [@rope.packed] kernels [#qwen.kernel<rope_table_avx512>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 16>, #qwen.buffer<offset = 128, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
   // All tokens' rows; quantized at once.
-  // CHECK: qwen.struct {in = 1024, in.stride = 64, weight = 0, out = 2048, out.stride = 64, out.scales = 4096, out.sums = 4352, k = 64, eps = 9.99999997E-7 : f32, wanted = 0, op = 2}
+  // CHECK: qwen.struct {in = 1024, in.stride = 64, weight.image = 0, weight = 0, out = 2048, out.stride = 64, out.scales = 4096, out.sums = 4352, k = 64, eps = 9.99999997E-7 : f32, wanted = 0, op = 2}
   // CHECK: call @rms_norm.rms_norm_q8_avx512(
   %q0 = qwen.rms_norm %x, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>] {plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>> loc("layers.0.input_layernorm")
   // Where there is a barrier, the op begins behind it.
   // CHECK: call @qwenDriverBarrier(%[[CTX]], %[[T]])
   // CHECK-NEXT: %[[NUMBER:.*]] = arith.constant 3 : i32
   // CHECK-NEXT: call @qwenDriverTrace(%[[CTX]], %[[T]], %[[NUMBER]])
-  // CHECK: qwen.struct {in = 2048, in.stride = 64, in.scales = 4096, in.sums = 4352, weight = 20480, bias = 1024, out = 8192, out.stride = 128, k = 64, panels = 8, residual = -1, op = 3}
+  // CHECK: qwen.struct {in = 2048, in.stride = 64, in.scales = 4096, in.sums = 4352, weight.image = 0, weight = 20480, bias.image = 0, bias = 1024, out = 8192, out.stride = 128, k = 64, panels = 8, residual = -1, op = 3}
   // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(
   %q, %k, %v = qwen.linear %q0, [@q_w, @k_w, @v_w] bias [@q_b, @k_b, @v_b] packed [@qkv, @bias] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 3, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 128>, #qwen.buffer<offset = 8448, stride = 128>, #qwen.buffer<offset = 8576, stride = 128>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32> loc("layers.0.self_attn.qkv_proj")
   // CHECK: call @qwenDriverBarrier
-  // CHECK: qwen.struct {keys = 8448, keys.stride = 128, values = 8576, values.stride = 128, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, norm = 256, eps = 9.99999997E-7 : f32, layer = 0, op = 4}
+  // CHECK: qwen.struct {keys = 8448, keys.stride = 128, values = 8576, values.stride = 128, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, norm.image = 2, norm = 256, eps = 9.99999997E-7 : f32, layer = 0, op = 4}
   // CHECK: call @append.norm_rope_avx512(
   qwen.append %k, %v rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 1 norm @hn eps 1.0e-06 packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<append_k_f16_avx512>, #qwen.kernel<append_v_f16_avx512>] {plan = #qwen.plan<id = 4, barrier = true>} : tensor<?x32xf32>
   // CHECK: call @qwenDriverBarrier
-  // CHECK: qwen.struct {queries = 8192, queries.stride = 128, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, norm = 256, out = 16384, out.stride = 64, eps = 9.99999997E-7 : f32, layer = 0, op = 5}
+  // CHECK: qwen.struct {queries = 8192, queries.stride = 128, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, norm.image = 2, norm = 256, out = 16384, out.stride = 64, eps = 9.99999997E-7 : f32, layer = 0, op = 5}
   // CHECK: call @attention.norm_rope_avx512(
   %a = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @hn eps 1.0e-06 packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<attention_scores_f16_avx512>, #qwen.kernel<attention_values_f16_avx512>, #qwen.kernel<softmax_page_avx512>, #qwen.kernel<merge_page_avx512>, #qwen.kernel<finish_attention_avx512>] {plan = #qwen.plan<id = 5, barrier = true, buffers = [#qwen.buffer<offset = 16384, stride = 64>]>} : tensor<?x64xf32>
   // CHECK: qwen.struct {in = 16384, in.stride = 64, out = 2048, out.stride = 64, out.scales = 4096, out.sums = 4352, k = 64, op = 6}
   // CHECK: call @quantize.quantize_q8_avx512
   %aq = qwen.quantize %a kernels [#qwen.kernel<quantize_q8_avx512>] {plan = #qwen.plan<id = 6, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // In place: the residual is the result's memory.
-  // CHECK: qwen.struct {in = 2048, {{.*}} bias = -1, out = 1024, out.stride = 64, k = 64, panels = 4, residual = 1024, op = 7}
+  // CHECK: qwen.struct {in = 2048, {{.*}} bias.image = 0, bias = -1, out = 1024, out.stride = 64, k = 64, panels = 4, residual = 1024, op = 7}
   // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(
   %h = qwen.linear %aq, [@o_w] residual(%x : tensor<?x64xf32>) packed [@o] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 7, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   %q1 = qwen.rms_norm %h, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>] {plan = #qwen.plan<id = 8, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
@@ -105,7 +107,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: call @rms_norm.rms_norm_q8_avx512(
   %final = qwen.rms_norm %rows, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>, #qwen.kernel<rms_norm_f32_avx512>] {plan = #qwen.plan<id = 12, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // CHECK: call @qwenDriverBarrier
-  // CHECK: qwen.struct {in = 2048, in.stride = 64, in.scales = 4096, in.sums = 4352, weight = 16384, bias = -1, out = -1, out.stride = 48, k = 64, panels = 3, residual = -1, op = 13}
+  // CHECK: qwen.struct {in = 2048, in.stride = 64, in.scales = 4096, in.sums = 4352, weight.image = 0, weight = 16384, bias.image = 0, bias = -1, out = -1, out.stride = 48, k = 64, panels = 3, residual = -1, op = 13}
   // CHECK: call @lm_head.linear_q4_0_8x16x4_avx512vnni(
   // CHECK: qwen.struct {ids = -1, n = 0, limit = -1, out = 20480, k = 8, op = 14}
   // CHECK: call @count(

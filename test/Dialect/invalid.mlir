@@ -236,6 +236,33 @@ qwen.weight @w : tensor<2x64xf32> from #qwen.source<"m", nearest = <bf16>>
 // -----
 
 //===----------------------------------------------------------------------===//
+// qwen.image
+//===----------------------------------------------------------------------===//
+
+// expected-error@+1 {{has -1 bytes when 0 or more are needed}}
+qwen.image @draft bytes -1
+
+// -----
+
+// expected-error@+1 {{is in @draft, which is not a qwen.image}}
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> of @draft
+
+// -----
+
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+// expected-error@+1 {{is in @v, which is not a qwen.image}}
+qwen.packed @p [@v] : tensor<64xf32> at 0 of @v
+
+// -----
+
+qwen.image @draft
+qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32> of @draft
+// expected-error@+1 {{segment @v is in another image than the part}}
+qwen.packed @p [@v] : tensor<64xf32> at 0
+
+// -----
+
+//===----------------------------------------------------------------------===//
 // qwen.packed
 //===----------------------------------------------------------------------===//
 

@@ -69,6 +69,15 @@ qwen.weight @ones : tensor<64xf32> from #qwen.ones
 // CHECK: qwen.weight @rope.yarn : tensor<16xf32> from #qwen.frequencies<theta = 1.000000e+06, yarn = <factor = 4.000000e+00, positions = 32768, fast = 3.200000e+01, slow = 1.000000e+00>>
 qwen.weight @rope.yarn : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06, yarn = <factor = 4.0, positions = 32768, fast = 32.0, slow = 1.0>>
 
+// CHECK: qwen.image @draft
+qwen.image @draft
+// CHECK: qwen.image @sized bytes 256
+qwen.image @sized bytes 256
+// CHECK: qwen.weight @draft.norm : tensor<64xf32> from #qwen.source<"m"> as <f32> of @sized
+qwen.weight @draft.norm : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32> of @sized
+// CHECK: qwen.packed @draft.norm.packed [@draft.norm] : tensor<64xf32> at 0 of @sized
+qwen.packed @draft.norm.packed [@draft.norm] : tensor<64xf32> at 0 of @sized
+
 // CHECK: qwen.packed @embed.packed [@embed] : tensor<256x64xf32> in <q4_0, panel = 16, chunk = 4> at 0
 qwen.packed @embed.packed [@embed] : tensor<256x64xf32> in #qwen.layout<q4_0, panel = 16, chunk = 4> at 0
 // CHECK: qwen.packed @norm.packed [@norm] : tensor<64xf32> at 9216

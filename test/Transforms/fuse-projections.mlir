@@ -62,6 +62,20 @@ func.func @formats(%x: tensor<?x64xi8, #qwen.blocks<128>>) -> (tensor<?x64xf32>,
   return %q, %k, %v : tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32>
 }
 
+// And they lie in one image.
+// CHECK-LABEL: func.func @images
+// CHECK-NEXT: %[[A:.*]]:2 = qwen.linear %{{.*}}, [@q4, @k4] :
+// CHECK-NEXT: %[[B:.*]] = qwen.linear %{{.*}}, [@draft.k4] :
+// CHECK-NEXT: return %[[A]]#0, %[[B]], %[[A]]#1
+qwen.image @draft
+qwen.weight @draft.k4 : tensor<32x64xbf16> from #qwen.source<"m"> as <q4_0> of @draft
+func.func @images(%x: tensor<?x64xi8, #qwen.blocks<128>>) -> (tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32>) {
+  %q = qwen.linear %x, [@q4] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
+  %k = qwen.linear %x, [@draft.k4] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x32xf32>
+  %v = qwen.linear %x, [@k4] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x32xf32>
+  return %q, %k, %v : tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32>
+}
+
 // CHECK-LABEL: func.func @residual
 // CHECK: qwen.linear %{{.*}}, [@q] :
 // CHECK: qwen.linear %{{.*}}, [@q] residual(

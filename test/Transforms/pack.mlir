@@ -1,6 +1,7 @@
 // RUN: split-file %s %t
 // RUN: qwen-opt %t/model.mlir --qwen-pack | FileCheck %t/model.mlir
 // RUN: qwen-opt %t/experts.mlir --qwen-pack | FileCheck %t/experts.mlir
+// RUN: qwen-opt %t/images.mlir --qwen-pack | FileCheck %t/images.mlir
 // RUN: qwen-opt %t/invalid.mlir --qwen-pack -split-input-file -verify-diagnostics
 
 //--- model.mlir
@@ -75,7 +76,53 @@ func.func @forward(%x: tensor<?x64xf32>, %l: tensor<?x4xf32>) -> tensor<?x64xf32
 }
 }
 
+//--- images.mlir
+// Each image begins at 0.
+// CHECK: module attributes {qwen.weight_bytes = 256 : i64}
+// CHECK: qwen.image @draft bytes 16640
+// CHECK: qwen.image @none bytes 0
+// CHECK: qwen.packed @a.packed [@a] : tensor<64xf32> at 0{{$}}
+// CHECK-NEXT: qwen.packed @w.packed [@w] : tensor<64x64xf32> in <f32, panel = 16, chunk = 1> at 0 of @draft
+// CHECK-NEXT: qwen.packed @b.packed [@b] : tensor<64xf32> at 16384 of @draft
+module {
+qwen.image @draft
+qwen.image @none
+qwen.weight @a : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @w : tensor<64x64xf32> from #qwen.source<"m"> as #qwen.format<f32> of @draft
+qwen.weight @b : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32> of @draft
+
+func.func @forward(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {
+  %n = qwen.rms_norm %x, @a eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
+  %y = qwen.linear %n, [@w] bias [@b] : tensor<?x64xf32> -> tensor<?x64xf32>
+  return %y : tensor<?x64xf32>
+}
+}
+
 //--- invalid.mlir
+qwen.image @draft
+qwen.weight @w : tensor<64x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @v : tensor<64x64xf32> from #qwen.source<"m"> as #qwen.format<f32> of @draft
+func.func @forward(%x: tensor<?x64xf32>) {
+  // expected-error@+1 {{reads @w and @v of different images when weights that lie together need one image}}
+  %y, %z = qwen.linear %x, [@w, @v] : tensor<?x64xf32> -> tensor<?x64xf32>, tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.image @draft
+qwen.weight @up : tensor<128x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @down : tensor<256x32xf32> from #qwen.source<"m"> as #qwen.format<f32> of @draft
+func.func @forward(%x: tensor<?x64xf32>, %l: tensor<?x4xf32>) -> tensor<?x64xf32> {
+  %w, %ids, %order, %first = qwen.route %l : tensor<?x4xf32> -> tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32>
+  %g = qwen.experts_gate %x, %order, %first, @up : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xf32>
+  // expected-error@+1 {{reads @up and @down of different images when weights that lie together need one image}}
+  %y = qwen.experts_down %g, %w, %order, %first, @down : tensor<?x2x32xf32>, tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x64xf32>
+  return %y : tensor<?x64xf32>
+}
+
+// -----
+
 qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.weight @v : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<bf16>
 func.func @forward(%x: tensor<?x64xf32>) {

@@ -72,7 +72,7 @@ struct Pages {
 /// Sets what a call of `batch` reads. All must outlive the call.
 inline void bind(Context &context, const Batch &batch, Pages &pages,
                  Memory &arena, Memory &image) {
-  context.weights = image.at<uint8_t>(0);
+  context.images = image.images();
   context.arena = arena.at<uint8_t>(0);
   context.caches = &pages.base;
   context.pageTables = pages.tables.data();
@@ -127,7 +127,7 @@ struct AttentionOps {
   void makeTable(const Context *context, int32_t thread,
                  int64_t frequencies) const {
     qwenDriverRopeTable(context, thread,
-                        {.frequencies = WeightOffset(frequencies),
+                        {.frequencies = weightAt(frequencies),
                          .cos = rows(cos, ropeStride),
                          .sin = rows(sin, ropeStride),
                          .half = Length(headDim / 2),
@@ -148,7 +148,7 @@ struct AttentionOps {
          .values = rows(keys + 4 * kvHeads * headDim, stride),
          .cos = rows(cos, ropeStride),
          .sin = rows(sin, ropeStride),
-         .norm = WeightOffset(norm),
+         .norm = weightAt(norm),
          .eps = eps,
          .layer = CacheOffset(layer * layerBytes()),
          .op = OpId(op)},
@@ -176,7 +176,7 @@ struct AttentionOps {
         {.queries = rows(projected, stride),
          .cos = rows(cos, ropeStride),
          .sin = rows(sin, ropeStride),
-         .norm = WeightOffset(norm),
+         .norm = weightAt(norm),
          .out = rows(out, outStride),
          .eps = eps,
          .layer = CacheOffset(layer * layerBytes()),

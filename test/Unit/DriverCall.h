@@ -99,9 +99,22 @@ public:
     return reinterpret_cast<T *>(bytes.data() + place);
   }
 
+  /// Context::images with this memory as the second (weightAt). There is no
+  /// first one to read.
+  const uint8_t *const *images() {
+    bases[1] = bytes.data();
+    return bases;
+  }
+
 private:
   std::vector<uint8_t> bytes;
+  const uint8_t *bases[2] = {};
 };
+
+/// The weight at `place` of Memory::images, absent at -1.
+inline WeightPlace weightAt(int64_t place) {
+  return {ImageId(1), WeightOffset(place)};
+}
 
 /// The rows at a place of the arena.
 inline Rows rows(int64_t at, int64_t stride) {

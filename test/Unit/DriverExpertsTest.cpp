@@ -169,7 +169,7 @@ ExpertsCall::ExpertsCall(ExpertsLayer &layer, const CallTokens &tokens,
                ? reserveBlocks(choices, sizes.width)
                : blockRows(arena.reserve(choices * sizes.width), sizes.width);
   call.context.arena = arena.at<uint8_t>(0);
-  call.context.weights = layer.image.at<uint8_t>(0);
+  call.context.images = layer.image.images();
 }
 
 void ExpertsCall::route(int32_t thread) {
@@ -196,7 +196,7 @@ void ExpertsCall::multiply(int32_t thread, OpId op, WeightFormat format,
       .in = isQuantized(format) ? blocks : floats,
       .order = ArenaOffset(order),
       .first = ArenaOffset(first),
-      .weight = WeightOffset(layer.weight + weight),
+      .weight = weightAt(layer.weight + weight),
       .gates = gateRows,
       .out = to,
       .op = op};
@@ -234,7 +234,7 @@ void ExpertsCall::down(int32_t thread) {
       .weights = rows(weights, sizes.active + 1),
       .order = ArenaOffset(order),
       .first = ArenaOffset(first),
-      .weight = WeightOffset(layer.weight + layer.down),
+      .weight = weightAt(layer.weight + layer.down),
       .addend = rows(shared, sizes.hidden),
       .isScaled = Flag(sizes.isShared),
       .last = rows(residual, sizes.hidden),

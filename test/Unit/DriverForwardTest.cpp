@@ -247,7 +247,7 @@ struct ForwardCall {
   RmsNormArguments norm(int64_t weight, const BlockRows &to,
                         bool wanted) const {
     return {.in = rows(model.x, model.xStride),
-            .weight = WeightOffset(weight),
+            .weight = weightAt(weight),
             .out = to,
             .k = Length(model.hidden()),
             .eps = model.eps,
@@ -319,8 +319,8 @@ struct ForwardCall {
   LinearArguments arguments(const Product &product, const Activations &in,
                             int64_t residual, Rows out) const {
     return {.in = in.rows(),
-            .weight = WeightOffset(product.weight),
-            .bias = WeightOffset(product.bias),
+            .weight = weightAt(product.weight),
+            .bias = weightAt(product.bias),
             .out = out,
             .k = Length(product.k),
             .panels = Panels(product.panels),
@@ -366,7 +366,7 @@ void DriverModel::forward(const Context *context, int32_t thread) const {
   ForwardCall call = {*this, context, thread};
   qwenDriverEmbedding(
       context, thread,
-      {.weight = WeightOffset(embedding),
+      {.weight = weightAt(embedding),
        .out = rows(x, xStride),
        .k = Length(hidden()),
        .op = OpId(call.op)},

@@ -113,10 +113,10 @@ TEST(Turn, TurnsTokensOrRowsAndBack) {
   std::vector<float> values(rotation.signs().begin(), rotation.signs().end());
   values.insert(values.end(), rotation.factor().begin(),
                 rotation.factor().end());
-  const auto weight = WeightOffset(image.add(values));
+  const auto weight = weightAt(image.add(values));
   DriverCall call(equalShares(3), tokens, 8);
   call.context.arena = arena.at<uint8_t>(0);
-  call.context.weights = image.at<uint8_t>(0);
+  call.context.images = image.images();
   call.context.wantedTokens = wanted;
   call.context.rows = kRows;
   const auto argumentsOf = [&](int64_t from, BlockRows to, bool isBack,

@@ -117,7 +117,7 @@ static void checkCall(const LinearLayer &layer, const Batch &batch,
   Context &context = call.context;
   uint8_t *bases[] = {caches[0].data(), caches[1].data()};
   context.caches = bases;
-  context.weights = at.image.at<uint8_t>(0);
+  context.images = at.image.images();
   context.arena = at.arena.at<uint8_t>(0);
   context.sequences = batch.sequences.data();
   context.positions = batch.positions.data();
@@ -129,7 +129,7 @@ static void checkCall(const LinearLayer &layer, const Batch &batch,
     Values scratch(static_cast<size_t>(deltaRuleScratch(layer.keyDim)));
     qwenDriverShortConvolution(&context, thread,
                                {.in = rows(at.input, at.inputStride),
-                                .weight = WeightOffset(at.taps),
+                                .weight = weightAt(at.taps),
                                 .out = rows(at.mixed, at.inputStride),
                                 .channels = Length(layer.channels()),
                                 .layer = CacheOffset(0),
@@ -140,8 +140,8 @@ static void checkCall(const LinearLayer &layer, const Batch &batch,
     qwenDriverDeltaGates(&context, thread,
                          {.a = rows(at.a, at.gateStride),
                           .b = rows(at.b, at.gateStride),
-                          .rate = WeightOffset(at.rate),
-                          .bias = WeightOffset(at.bias),
+                          .rate = weightAt(at.rate),
+                          .bias = weightAt(at.bias),
                           .decay = rows(at.decay, at.gateStride),
                           .beta = rows(at.beta, at.gateStride),
                           .heads = Heads(layer.heads),

@@ -293,7 +293,7 @@ void checkProduct(const std::vector<DriverTile<LinearF32Fn>> &tiles,
   const auto residualOf = [](int64_t i, int64_t n) {
     return static_cast<float>(100 * (i * kStride + n));
   };
-  Memory arena;
+  Memory arena, image;
   const int64_t in = arena.reserve(tokens * kLength);
   const int64_t residual = arena.reserve(tokens * kStride);
   const int64_t out = arena.reserve(tokens * kStride);
@@ -305,12 +305,13 @@ void checkProduct(const std::vector<DriverTile<LinearF32Fn>> &tiles,
     }
   }
   DriverCall call(equalShares(1), tokens, 1);
+  call.context.images = image.images();
   call.context.arena = arena.at<uint8_t>(0);
   kernelCalls.clear();
   qwenDriverLinearF32(&call.context, 0,
                       {.in = blockRows(in, kLength),
-                       .weight = WeightOffset(0),
-                       .bias = WeightOffset(-1),
+                       .weight = weightAt(0),
+                       .bias = weightAt(-1),
                        .out = rows(out, kStride),
                        .k = Length(kLength),
                        .panels = Panels(kPanels),
@@ -374,7 +375,7 @@ TEST(Product, LmHeadFlagsTheTokenOfItsRow) {
   std::vector<float> result(3 * kStride);
   DriverCall call(equalShares(4), 7, 6);
   call.context.arena = arena.at<uint8_t>(0);
-  call.context.weights = image.at<uint8_t>(0);
+  call.context.images = image.images();
   call.context.wantedTokens = wanted;
   call.context.rows = std::size(wanted);
   call.context.result = result.data();
@@ -383,8 +384,8 @@ TEST(Product, LmHeadFlagsTheTokenOfItsRow) {
   call.run([&](int32_t thread) {
     qwenDriverLmHeadF32(&call.context, thread,
                         {.in = blockRows(in, kLength),
-                         .weight = WeightOffset(weight),
-                         .bias = WeightOffset(-1),
+                         .weight = weightAt(weight),
+                         .bias = weightAt(-1),
                          .out = rows(-1, kStride),
                          .k = Length(kLength),
                          .panels = Panels(kPanels),

@@ -188,6 +188,10 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/programs/0/model/experts", experts,
         "programs[0].model.experts.active is 9 when an integer from 1 to 8 is "
         "needed");
+  check("/images", 3, "images is 3 when an array is needed");
+  check("/images", json::array({{{"name", "draft"}, {"bytes", -1}}}),
+        "images[0].bytes is -1 when an integer from 0 to 70368744177664 is "
+        "needed");
   check("/generation/eos_token_id", 3,
         "generation.eos_token_id is 3 when an array is needed");
   check("/generation/eos_token_id/0", 40,
@@ -316,13 +320,14 @@ TEST(ManifestTest, NamesArePrintable) {
 }
 
 TEST(ManifestTest, HasItsKeysAndNoOthers) {
-  const json whole = json::parse(handmadeManifest());
+  json whole = json::parse(handmadeManifest());
+  whole["images"] = json::array({{{"name", "draft"}, {"bytes", 64}}});
   const auto errorWith = [](const json &manifest) {
     return messageOf([&] { parseManifest(manifest.dump(), "f", 64); });
   };
   // Each object that a manifest has, and the keys that it may lack.
   const std::pair<const char *, std::set<std::string>> objects[] = {
-      {"", {"quantization"}},
+      {"", {"images", "quantization"}},
       {"/model", {}},
       {"/targets/0", {}},
       {"/kv", {}},
@@ -335,6 +340,7 @@ TEST(ManifestTest, HasItsKeysAndNoOthers) {
       {"/programs/0/work/0",
        {"weight_bytes", "active_bytes", "token_bytes", "calls"}},
       {"/programs/0/work/0/calls/0", {"macs"}},
+      {"/images/0", {}},
       {"/tensors/0", {}},
       {"/tensors/0/segments/0", {}},
       {"/generation", {}},

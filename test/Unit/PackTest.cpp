@@ -33,6 +33,9 @@ protected:
       qwen.packed @ab [@a, @b] : tensor<24x64xf32>
         in #qwen.layout<q4_0, panel = 16, chunk = 4> at 0
       qwen.packed @vs [@v] : tensor<5xf32> at 1152
+      qwen.image @other
+      qwen.weight @w : tensor<5xf32> from #qwen.source<"v"> as <f32> of @other
+      qwen.packed @ws [@w] : tensor<5xf32> at 64 of @other
     )mlir",
                                                      &context);
     const auto quantized = std::make_shared<Owned>(
@@ -57,10 +60,10 @@ protected:
 
   const float *row(int64_t output) const { return x.data() + output * kInputs; }
 
-  std::vector<uint8_t> image() {
+  std::vector<uint8_t> image(mlir::FlatSymbolRefAttr symbol = {}) {
     std::vector<uint8_t> bytes(1216);
     conversions = packWeights(
-        *module, sources, 1,
+        *module, symbol, sources, 1,
         [&](uint64_t offset, std::span<const uint8_t> part) {
           std::memcpy(bytes.data() + offset, part.data(), part.size());
         },
@@ -117,6 +120,15 @@ TEST_F(PackTest, TakesWhatTheCompilerComputed) {
   EXPECT_EQ(conversions[1].error, 0);
   EXPECT_EQ(conversions[1].matrices, 1);
   EXPECT_EQ(conversions[1].bytesBefore, 2u * 576);
+}
+
+TEST_F(PackTest, PacksTheImageOfASymbol) {
+  const std::vector<uint8_t> bytes =
+      image(mlir::FlatSymbolRefAttr::get(&context, "other"));
+  std::vector<uint8_t> want(1216);
+  std::memcpy(want.data() + 64, x.data(), 5 * sizeof(float));
+  EXPECT_EQ(bytes, want);
+  EXPECT_TRUE(conversions.empty());
 }
 
 TEST_F(PackTest, EncodesIntegersOfOtherOrders) {

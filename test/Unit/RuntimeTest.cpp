@@ -346,6 +346,22 @@ TEST_F(EngineTest, AProgramTakesTheTokensOfItsModel) {
   EXPECT_EQ(run(engine, {{30, s, 1, true}}), (Rows{{0, 59}}));
 }
 
+TEST_F(EngineTest, NeedsTheImagesOfTheManifest) {
+  manifest.images = {{"draft", 64}};
+  ThreadPool pool(1);
+  const uint8_t bytes[64] = {};
+  EXPECT_EQ(
+      messageOf([&] { Engine(manifest, nullptr, {fakeForward}, pool); }),
+      "handmade needs the weight image \"draft\" of 64 bytes, and has none");
+  const auto errorWith = [&](size_t size) {
+    const WeightImage images[] = {{}, {bytes, size}};
+    return messageOf([&] { Engine(manifest, images, {fakeForward}, pool); });
+  };
+  EXPECT_EQ(errorWith(63), "handmade needs the weight image \"draft\" of 64 "
+                           "bytes, and has 63");
+  EXPECT_EQ(errorWith(64), "");
+}
+
 TEST_F(EngineTest, RefusesRowsThatTheModelLacks) {
   manifest.model.output.kind = OutputKind::None;
   ThreadPool pool(1);

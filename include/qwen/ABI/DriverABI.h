@@ -24,9 +24,11 @@ private:
   int64_t value = 0;
 };
 
-/// Bytes from the base of the arena or of the weight image; -1: absent.
+/// Bytes from the base of the arena or of a weight image; -1: absent.
 using ArenaOffset = Number<struct ArenaOffsetKind>;
 using WeightOffset = Number<struct WeightOffsetKind>;
+/// Index in Context::images.
+using ImageId = Number<struct ImageIdKind>;
 /// Bytes from the begin of a page or of a state to a layer.
 using CacheOffset = Number<struct CacheOffsetKind>;
 /// Index in Context::caches.
@@ -45,6 +47,11 @@ using OpId = Number<struct OpIdKind>;
 /// 0 or 1.
 using Flag = Number<struct FlagKind>;
 
+/// Where a weight lies.
+struct WeightPlace {
+  ImageId image;
+  WeightOffset offset;
+};
 /// Where a value lies in the arena: f32, with padding between tokens.
 struct Rows {
   ArenaOffset at;
@@ -57,7 +64,8 @@ struct BlockRows {
   ArenaOffset scales, sums;
 };
 // The compiler writes their fields as if the struct outside had them.
-static_assert(sizeof(Rows) == size_t{2} * 8 &&
+static_assert(sizeof(WeightPlace) == size_t{2} * 8 &&
+              sizeof(Rows) == size_t{2} * 8 &&
               sizeof(BlockRows) == size_t{4} * 8);
 
 /// A kernel of a product and the number of tokens that it multiplies together.

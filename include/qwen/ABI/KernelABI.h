@@ -24,8 +24,9 @@ inline constexpr uint32_t kNoFlag = 0xFFFFFFFF;
 /// Everything that one call of a program reads and writes. The runtime owns
 /// all memory. The alignment of all pointers is at least 64 bytes.
 struct Context {
-  /// Base of the weight image, mapped read-only.
-  const uint8_t *weights;
+  /// Base of each weight image, mapped read-only. The first is the model's, and
+  /// the manifest's "images" names the others.
+  const uint8_t *const *images;
   /// Base of the arena: the program's "arena_bytes" bytes or more.
   uint8_t *arena;
   /// Base of each cache (mergeCache). Page p of a paged cache begins at

@@ -78,7 +78,7 @@ struct CacheResource : mlir::SideEffects::Resource::Base<CacheResource> {
 inline constexpr char kStageAttr[] = "qwen.stage";
 /// Format of the KV cache, a KvFormatAttr.
 inline constexpr char kKvFormatAttr[] = "qwen.kv_format";
-/// Bytes of the weight image, i64.
+/// Bytes of the model's weight image, i64. A qwen.image has its own.
 inline constexpr char kWeightBytesAttr[] = "qwen.weight_bytes";
 /// The target's CPU features, a FeaturesAttr.
 inline constexpr char kTargetFeaturesAttr[] = "qwen.target_features";
@@ -127,6 +127,10 @@ inline constexpr char kPlaceAttr[] = "qwen.place";
 /// Name of the first program of a model, which gives its results.
 inline constexpr char kForwardName[] = "forward";
 
+/// The index of `image` in Context::images: 0 of null, which is the model's,
+/// and then each qwen.image in the order of the module.
+int64_t indexOf(mlir::ModuleOp module, mlir::FlatSymbolRefAttr image);
+
 /// The programs of a module in order: its public functions with a body.
 llvm::SmallVector<mlir::func::FuncOp> programsOf(mlir::ModuleOp module);
 
@@ -156,7 +160,7 @@ struct ExpertsUse {
   mlir::Value choice = {};
 };
 
-/// Weights that an op reads as one part of the image.
+/// Weights that an op reads as one part of an image.
 struct WeightUse {
   /// Names of qwen.weight ops.
   mlir::ArrayAttr segments;
@@ -206,7 +210,7 @@ struct ProductPlan {
 class CallFacts {
 public:
   virtual ~CallFacts() = default;
-  virtual WeightOffset partAt(mlir::FlatSymbolRefAttr part) const = 0;
+  virtual WeightPlace partAt(mlir::FlatSymbolRefAttr part) const = 0;
   /// Bytes from an expert to the next in a part.
   virtual Bytes strideOf(mlir::FlatSymbolRefAttr part) const = 0;
   virtual CachePlace cacheOf(ForwardOp op) const = 0;

@@ -573,7 +573,7 @@ def Qwen_StructOp : Qwen_Op<"struct", [Pure]> {
     Example:
 
     ```mlir
-    %0 = qwen.struct {in = 4096, in.stride = 896, weight = 0, eps = 1.0e-06 : f32, op = 3} : !llvm.ptr
+    %0 = qwen.struct {in = 4096, in.stride = 896, weight.image = 0, weight = 0, eps = 1.0e-06 : f32, op = 3} : !llvm.ptr
     %1 = qwen.struct {kernel = #qwen.kernel<rope_avx2>, norm = none, scratch = memref<64xf32>} : !llvm.ptr
     ```
   }];

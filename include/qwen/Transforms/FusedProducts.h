@@ -12,7 +12,8 @@ namespace qwen {
 
 /// The linears of `block` that can become one product, in program order: they
 /// read one value and have no residual, and all or none of them have a bias.
-/// qwen-fuse-projections joins those whose weights have one format.
+/// qwen-fuse-projections joins those whose weights have one format and are in
+/// one image.
 llvm::SmallVector<llvm::SmallVector<LinearOp>>
 productsOfOneInput(mlir::Block &block);
 

@@ -121,10 +121,21 @@ static json describePrograms(llvm::ArrayRef<TargetCode> targets) {
   return list;
 }
 
+/// The images beside the file's own.
+static json describeImages(mlir::ModuleOp module) {
+  json list = json::array();
+  for (ImageOp image : module.getOps<ImageOp>())
+    list.push_back(
+        {{"name", image.getSymName().str()}, {"bytes", *image.getBytes()}});
+  return list;
+}
+
 static json describeTensors(mlir::ModuleOp module) {
   const mlir::SymbolTable symbols(module);
   json tensors = json::array();
   for (PackedOp packed : module.getOps<PackedOp>()) {
+    if (packed.getImage())
+      continue;
     const auto type = llvm::cast<mlir::ShapedType>(packed.getType());
     json segments = json::array();
     for (auto symbol :
@@ -183,9 +194,12 @@ static std::string toText(const json &manifest) {
 /// The manifest's facts of the code, with `described` targets. Facts other than
 /// kernels come from the module of any target, because all have the same.
 static json describeCode(llvm::ArrayRef<TargetCode> targets, json described) {
-  return {{"targets", std::move(described)},
-          {"kv", describeKv(*targets.front().module)},
-          {"programs", describePrograms(targets)}};
+  json code = {{"targets", std::move(described)},
+               {"kv", describeKv(*targets.front().module)},
+               {"programs", describePrograms(targets)}};
+  if (json images = describeImages(*targets.front().module); !images.empty())
+    code["images"] = std::move(images);
+  return code;
 }
 
 static json describeTargets(llvm::ArrayRef<TargetCode> targets) {

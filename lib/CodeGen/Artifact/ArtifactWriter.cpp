@@ -154,7 +154,7 @@ ArtifactSummary qwen::writeArtifact(WritableFile &output,
   const auto pack = [&](size_t jobs, const JobFn &job) {
     file.emplace(output, header.fileSize);
     return packWeights(
-        module, input.checkpoint->weights(), threads,
+        module, /*image=*/{}, input.checkpoint->weights(), threads,
         [&](uint64_t offset, std::span<const uint8_t> bytes) {
           file->write(header.weights.offset + offset, bytes);
         },
@@ -223,14 +223,15 @@ ProgramCode qwen::emitPrograms(const TargetCode &code) {
 }
 
 void qwen::packImage(mlir::ModuleOp module, const WeightSources &sources,
-                     WritableFile &file) {
-  const auto size = static_cast<uint64_t>(
-      module->getAttrOfType<mlir::IntegerAttr>(kWeightBytesAttr).getInt());
-  const ArtifactFile image(file, size);
+                     WritableFile &file, mlir::FlatSymbolRefAttr image) {
+  const mlir::IntegerAttr bytes =
+      image ? module.lookupSymbol<ImageOp>(image).getBytesAttr()
+            : module->getAttrOfType<mlir::IntegerAttr>(kWeightBytesAttr);
+  const ArtifactFile to(file, static_cast<uint64_t>(bytes.getInt()));
   packWeights(
-      module, sources, machineThreads(),
-      [&](uint64_t offset, std::span<const uint8_t> bytes) {
-        image.write(offset, bytes);
+      module, image, sources, machineThreads(),
+      [&](uint64_t offset, std::span<const uint8_t> part) {
+        to.write(offset, part);
       },
       [](uint64_t, uint64_t) {}, 0, {});
   file.commit();

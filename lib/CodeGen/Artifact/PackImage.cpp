@@ -1,4 +1,4 @@
-//===- PackImage.cpp - The weight image -----------------------------------===//
+//===- PackImage.cpp - A weight image -------------------------------------===//
 
 #include "qwen/CodeGen/Artifact/PackImage.h"
 
@@ -20,7 +20,7 @@
 using namespace qwen;
 
 namespace {
-/// A weight in a part of the image.
+/// A weight in a part of an image.
 struct Segment {
   WeightSourcePtr source;
   /// Its matrices of one form become one format: the number of a Conversion.
@@ -29,7 +29,7 @@ struct Segment {
   int64_t outputs() const { return source->shape().outputs(); }
 };
 
-/// A part of the image.
+/// A part of an image.
 struct Part {
   uint64_t offset;
   uint64_t size;
@@ -276,13 +276,16 @@ static std::vector<std::vector<Task>> batchesOf(std::span<Part> parts) {
 }
 
 std::vector<Conversion>
-qwen::packWeights(mlir::ModuleOp module, const WeightSources &sources,
-                  unsigned threads, const WriteFn &write,
-                  const ProgressFn &progress, size_t jobs, const JobFn &job) {
+qwen::packWeights(mlir::ModuleOp module, mlir::FlatSymbolRefAttr image,
+                  const WeightSources &sources, unsigned threads,
+                  const WriteFn &write, const ProgressFn &progress, size_t jobs,
+                  const JobFn &job) {
   const mlir::SymbolTable symbols(module);
   std::vector<Part> parts;
   uint64_t total = 0;
   for (PackedOp packed : module.getOps<PackedOp>()) {
+    if (packed.getImageAttr() != image)
+      continue;
     parts.push_back(readPart(packed, symbols, sources));
     total += parts.back().size;
   }

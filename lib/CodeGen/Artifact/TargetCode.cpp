@@ -80,6 +80,7 @@ public:
                                kStepBackAttr, kArenaBytesAttr, kInputsAttr,
                                kOutputsAttr, kOpsAttr, kWorkAttr, kCachesAttr})
         checkEqual(name, a->getAttr(name), b->getAttr(name));
+    checkSymbols<ImageOp>();
     checkSymbols<WeightOp>();
     checkSymbols<PackedOp>();
   }

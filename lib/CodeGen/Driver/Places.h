@@ -15,11 +15,13 @@ inline T *arenaAt(const Context *context, ArenaOffset place) {
   return reinterpret_cast<T *>(context->arena + place);
 }
 
-/// The weight at `place` of the image, or null where that is -1.
+/// The weight at `place`, or null if it is absent.
 template <typename T = float>
-inline const T *weightsAt(const Context *context, WeightOffset place) {
-  return place < 0 ? nullptr
-                   : reinterpret_cast<const T *>(context->weights + place);
+inline const T *weightsAt(const Context *context, const WeightPlace &place) {
+  if (place.offset < 0)
+    return nullptr;
+  return reinterpret_cast<const T *>(context->images[place.image] +
+                                     place.offset);
 }
 
 /// The number of an op's units: another op has written it to `place` of the

@@ -93,8 +93,10 @@ private:
     call(functions.instance(driver), arguments);
   }
 
-  WeightOffset partAt(FlatSymbolRefAttr part) const override {
-    return WeightOffset(static_cast<int64_t>(partOf(part).getOffset()));
+  WeightPlace partAt(FlatSymbolRefAttr part) const override {
+    PackedOp packed = partOf(part);
+    return {ImageId(indexOf(module, packed.getImageAttr())),
+            WeightOffset(static_cast<int64_t>(packed.getOffset()))};
   }
   Bytes strideOf(FlatSymbolRefAttr part) const override {
     return Bytes(static_cast<int64_t>(partOf(part).getStride().value_or(0)));
@@ -127,7 +129,7 @@ private:
   Instances &functions;
   const KvFormat kvFormat;
   const CacheList &caches;
-  /// Parts of the image by their names.
+  /// Parts of the images by their names.
   llvm::StringMap<PackedOp> parts;
   Value context, thread;
   SmallVector<Attribute> opNames, opWork, opKernels;

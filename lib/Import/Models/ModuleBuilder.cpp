@@ -22,7 +22,7 @@ void ModuleBuilder::add(const std::string &name, RankedTensorType type,
   else
     weights.setInsertionPointToStart(module->getBody());
   last = WeightOp::create(weights, at(name), name, type, source, isExact,
-                          FormatAttr());
+                          FormatAttr(), FlatSymbolRefAttr());
 }
 
 FlatSymbolRefAttr ModuleBuilder::weight(const std::string &name,

@@ -39,23 +39,24 @@ ArtifactSummary writeArtifact(WritableFile &output,
                               const ArtifactInput &input,
                               const ProgressFn &progress, const CheckFn &check);
 
-/// Programs, which run over any image with the parts of their module.
+/// Programs, which run over any images with the parts of their module.
 struct ProgramCode {
   /// An ELF with an entry "<program>.<target>" for each program.
   std::vector<char> elf;
-  /// The keys "targets", "kv" and "programs" of a manifest.
+  /// The keys "targets", "kv", "images" and "programs" of a manifest.
   std::string manifest;
 };
 
 /// The programs of one target, without weights. Throws Error.
 ProgramCode emitPrograms(const TargetCode &code);
 
-/// Packs `sources`, the weights that `module` (stage "packed" or "calls")
-/// names, into an image of its own, and commits it. The code of the module runs
-/// over the image of any sources of the same shapes. Throws Error like
+/// Packs the weights of `module` (stage "packed" or "calls") that are in
+/// `image`, the symbol of a qwen.image or null for the model's, from `sources`,
+/// and commits the file, which has this image alone. The code of the module
+/// runs over the image of any sources of the same shapes. Throws Error like
 /// packWeights.
 void packImage(mlir::ModuleOp module, const WeightSources &sources,
-               WritableFile &file);
+               WritableFile &file, mlir::FlatSymbolRefAttr image = {});
 
 /// An artifact without weights, for `qwen-run verify`. It has the kernels of
 /// `code`, with models (InstructionModels.h) of the instructions that a machine

@@ -1,4 +1,4 @@
-//===- PackImage.h - The weight image ---------------------------*- C++ -*-===//
+//===- PackImage.h - A weight image -----------------------------*- C++ -*-===//
 //
 // Packs the weights panel by panel from their sources, with all cores and
 // little memory.
@@ -10,6 +10,7 @@
 
 #include "qwen/Weights/WeightSource.h"
 
+#include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinOps.h"
 
 #include <cstddef>
@@ -45,14 +46,16 @@ struct Conversion {
 /// A job that is done among the weights.
 using JobFn = std::function<void(size_t i)>;
 
-/// Packs the weights of all qwen.packed ops of `module` (stage "calls") with
-/// `threads` threads. Among the weights, evenly spread, they call `job` for
-/// each number below `jobs`: two threads that wait for memory of the file gain
-/// nothing. Does not write the padding between the parts, which must be zeros.
-/// The bytes depend only on module and sources. Throws the error of a job,
-/// or Error, with the tensor, if a weight is not finite or its scale is too
-/// large for f16. Returns the conversions of the matrices, sorted by types.
+/// Packs the parts of `module` (stage "calls") that are in `image`, the symbol
+/// of a qwen.image or null for the model's, with `threads` threads. Among the
+/// weights, evenly spread, they call `job` for each number below `jobs`: two
+/// threads that wait for memory of the file gain nothing. Does not write the
+/// padding between the parts, which must be zeros. The bytes depend only on
+/// module and sources. Throws the error of a job, or Error, with the tensor, if
+/// a weight is not finite or its scale is too large for f16. Returns the
+/// conversions of the matrices, sorted by types.
 std::vector<Conversion> packWeights(mlir::ModuleOp module,
+                                    mlir::FlatSymbolRefAttr image,
                                     const WeightSources &sources,
                                     unsigned threads, const WriteFn &write,
                                     const ProgressFn &progress, size_t jobs,
