@@ -116,9 +116,8 @@ std::optional<Producer> ChannelScaling::upOf(SwiGluOp op) const {
 
 /// Heads of queries that read the same values share scales.
 std::optional<Producer> ChannelScaling::valuesOf(AttentionOp op) const {
-  AppendOp append = op.getAppend();
-  std::optional<Producer> made =
-      append ? productOf(append.getValues()) : std::nullopt;
+  const mlir::Value weighed = op.getWeighed();
+  std::optional<Producer> made = weighed ? productOf(weighed) : std::nullopt;
   if (!made)
     return std::nullopt;
   const auto heads = static_cast<int64_t>(op.getHeads()),

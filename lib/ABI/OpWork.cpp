@@ -44,9 +44,14 @@ StepCalls qwen::callsOfStep(const OpWork &work, const KernelCalls &calls,
   const auto first = static_cast<double>(step.first);
   const auto all = static_cast<double>(step.tokens);
   const auto sequences = static_cast<double>(step.sequences);
-  const double positions = sequences * all * (first + (all + 1) / 2);
-  const double pages = sequences * (pagesBefore(step.first + step.tokens) -
-                                    pagesBefore(step.first));
+  double positions = sequences * all * (first + (all + 1) / 2);
+  double pages = sequences * (pagesBefore(step.first + step.tokens) -
+                              pagesBefore(step.first));
+  if (work.wholeSequence) {
+    positions = sequences * all * all;
+    pages =
+        sequences * all * static_cast<double>((step.tokens - 1) / kPageTokens);
+  }
   return {static_cast<double>(calls.calls) * tokens +
               static_cast<double>(calls.pageCalls) * pages,
           static_cast<double>(calls.macs) * tokens +

@@ -178,6 +178,11 @@ static Rows rowsOf(Value value) {
   return {ArenaOffset(buffer.getOffset()), Stride(buffer.getStride())};
 }
 
+/// The rows of `value`, which may be absent.
+static Rows optionalRows(Value value) {
+  return value ? rowsOf(value) : Rows{ArenaOffset(-1), Stride(0)};
+}
+
 static BlockRows blockRowsOf(Value value) {
   const BufferAttr buffer = bufferOf(value);
   return {ArenaOffset(buffer.getOffset()), Stride(buffer.getStride()),
@@ -212,12 +217,21 @@ DriverCall EmbeddingOp::getDriverCall(const CallFacts &facts) {
 
 DriverCall RopeTableOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
-  return of.call<fixed::RopeTable>({.frequencies = of.part(0),
-                                    .cos = rowsOf(getCos()),
-                                    .sin = rowsOf(getSin()),
-                                    .half = lengthOf(getCos()),
-                                    .scale = toFloat(getScale(), 1),
-                                    .op = of.id()});
+  const RopeTableArguments arguments = {.frequencies = of.part(0),
+                                        .cos = rowsOf(getCos()),
+                                        .sin = rowsOf(getSin()),
+                                        .half = lengthOf(getCos()),
+                                        .scale = toFloat(getScale(), 1),
+                                        .op = of.id()};
+  const std::optional<SectionsAttr> sections = getSections();
+  if (!sections)
+    return of.call<fixed::RopeTable>(arguments);
+  return of.call<fixed::RopeSections>(
+      arguments, {.times = Length(sections->getTimes()),
+                  .heights = Length(sections->getHeights()),
+                  .widths = Length(sections->getWidths()),
+                  .interleaved = Flag(sections->getInterleaved()),
+                  .scratch = Length(2 * widthOf(getCos()))});
 }
 
 static RmsNormArguments argumentsOf(RmsNormOp op, CallOf &of) {
@@ -341,6 +355,9 @@ DriverCall LmHeadOp::getDriverCall(const CallFacts &facts) {
 // Attention
 //===----------------------------------------------------------------------===//
 
+/// Half of the values of a head that `cos` rotates, which may be absent.
+static Length rotatedHalf(Value cos) { return cos ? lengthOf(cos) : Length(0); }
+
 DriverCall AppendOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
   const CachePlace place = facts.cacheOf(*this);
@@ -349,22 +366,52 @@ DriverCall AppendOp::getDriverCall(const CallFacts &facts) {
   return of.call<fixed::Append>(
       {.keys = rowsOf(getKeys()),
        .values = rowsOf(getValues()),
-       .cos = rowsOf(getCos()),
-       .sin = rowsOf(getSin()),
+       .cos = optionalRows(getCos()),
+       .sin = optionalRows(getSin()),
        .norm = of.part(0),
        .eps = toFloat(getEps(), 0),
        .layer = place.layer,
        .op = of.id()},
       {.kvHeads = Heads(getKvHeads()),
        .headDim = Length(headDim),
-       .half = lengthOf(getCos()),
+       .half = rotatedHalf(getCos()),
        .elementBytes = facts.cacheElementBytes(),
        .cache = place.cache,
        .pageBytes = place.stride,
        .scratch = Length(appendScratch(headDim, hasHeadNorm))});
 }
 
+/// The call of attention over keys and values of the call.
+static DriverCall callAttention(AttentionOp op, const CallFacts &facts) {
+  CallOf of(op, facts);
+  of.stem = "call_attention";
+  const auto kvHeads = static_cast<int64_t>(op.getKvHeads());
+  const int64_t groupQueries = static_cast<int64_t>(op.getHeads()) / kvHeads;
+  const int64_t headDim = op.getHeadDim();
+  const int64_t blockTokens = callBlockTokens(groupQueries);
+  return of.call<fixed::CallAttention>(
+      {.queries = rowsOf(op.getQueries()),
+       .keys = rowsOf(op.getKeys()),
+       .values = rowsOf(op.getValues()),
+       .cos = optionalRows(op.getCos()),
+       .sin = optionalRows(op.getSin()),
+       .out = rowsOf(op.getResult()),
+       .op = of.id()},
+      {.kvHeads = Heads(kvHeads),
+       .groupQueries = Heads(groupQueries),
+       .headDim = Length(headDim),
+       .half = rotatedHalf(op.getCos()),
+       .causal = Flag(op.getMask() == Mask::Causal),
+       .windows = Flag(op.getMask() == Mask::Windows),
+       .scale = queryScale(headDim),
+       .blockTokens = Tokens(blockTokens),
+       .scratch =
+           Length(callAttentionScratch(groupQueries, headDim, blockTokens))});
+}
+
 DriverCall AttentionOp::getDriverCall(const CallFacts &facts) {
+  if (getKeys())
+    return callAttention(*this, facts);
   CallOf of(*this, facts);
   const CachePlace place = facts.cacheOf(*this);
   const auto kvHeads = static_cast<int64_t>(getKvHeads());
@@ -376,8 +423,8 @@ DriverCall AttentionOp::getDriverCall(const CallFacts &facts) {
       kernelOf(*this, KernelOp::RmsNormF32) ? headDim : 0;
   return of.call<fixed::Attention>(
       {.queries = rowsOf(getQueries()),
-       .cos = rowsOf(getCos()),
-       .sin = rowsOf(getSin()),
+       .cos = optionalRows(getCos()),
+       .sin = optionalRows(getSin()),
        .norm = of.part(0),
        .out = rowsOf(getResult()),
        .eps = toFloat(getEps(), 0),
@@ -386,7 +433,7 @@ DriverCall AttentionOp::getDriverCall(const CallFacts &facts) {
       {.kvHeads = Heads(kvHeads),
        .groupQueries = Heads(groupQueries),
        .headDim = Length(headDim),
-       .half = lengthOf(getCos()),
+       .half = rotatedHalf(getCos()),
        .elementBytes = facts.cacheElementBytes(),
        .cache = place.cache,
        .pageBytes = place.stride,
@@ -452,11 +499,6 @@ DriverCall DeltaRuleOp::getDriverCall(const CallFacts &facts) {
 //===----------------------------------------------------------------------===//
 // Experts
 //===----------------------------------------------------------------------===//
-
-/// The rows of `value`, which may be absent.
-static Rows optionalRows(Value value) {
-  return value ? rowsOf(value) : Rows{ArenaOffset(-1), Stride(0)};
-}
 
 DriverCall RouteOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
@@ -555,25 +597,4 @@ DriverCall CountOp::getDriverCall(const CallFacts &facts) {
        .out = rowsOf(getResult()).at,
        .k = lengthOf(getResult()),
        .op = of.id()});
-}
-
-//===----------------------------------------------------------------------===//
-// qwen.struct
-//===----------------------------------------------------------------------===//
-
-void StructOp::build(OpBuilder &builder, OperationState &state, Type pointer,
-                     ArrayRef<NamedAttribute> fields) {
-  build(builder, state, pointer,
-        builder.getArrayAttr(llvm::map_to_vector(
-            fields,
-            [](NamedAttribute field) -> Attribute { return field.getName(); })),
-        builder.getArrayAttr(llvm::map_to_vector(
-            fields, [](NamedAttribute field) { return field.getValue(); })));
-}
-
-LogicalResult StructOp::verify() {
-  if (getNames().size() == getValues().size())
-    return success();
-  return emitOpError() << "has " << getNames().size() << " names for "
-                       << getValues().size() << " values";
 }

@@ -182,6 +182,21 @@ LogicalResult YarnAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   return success();
 }
 
+LogicalResult SectionsAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                   int64_t times, int64_t heights,
+                                   int64_t widths, bool interleaved) {
+  for (int64_t section : {times, heights, widths})
+    if (section < 0 || section > kMaxDimension)
+      return emitError() << "section is " << section << " when 0 to "
+                         << kMaxDimension << " is needed";
+  // The last frequencies of height and width, 3 apart, must be there.
+  const int64_t all = times + heights + widths;
+  if (interleaved && (3 * heights > all + 1 || 3 * widths > all))
+    return emitError() << "sections of " << heights << " and " << widths
+                       << " cannot be interleaved with one of " << times;
+  return success();
+}
+
 Attribute FormatAttr::parse(AsmParser &parser, Type) {
   return parseNamed<FormatAttr>(parser, "format", parseWeightFormat);
 }

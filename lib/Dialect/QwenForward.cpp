@@ -105,7 +105,8 @@ SmallVector<WeightUse> EmbeddingOp::getWeightUses() {
 }
 
 SmallVector<KernelUse> RopeTableOp::getKernelUses() {
-  return {called(KernelOp::RopeTable, widthOf(getCos()))};
+  const auto positions = 1 + static_cast<int64_t>(getGrid().size());
+  return {called(KernelOp::RopeTable, widthOf(getCos()), positions)};
 }
 
 SmallVector<WeightUse> RopeTableOp::getWeightUses() {
@@ -272,12 +273,13 @@ void LmHeadOp::addWork(OpWork &work, KvFormat) { work.wantedTokens = true; }
 //===----------------------------------------------------------------------===//
 
 /// The kernels that norm and rotate the `heads` heads of a token in `op`, or a
-/// part of each.
+/// part of each, if it has angles.
 template <typename HeadsOp>
 static SmallVector<KernelUse> rotationUses(HeadsOp op, int64_t heads) {
+  if (!op.getCos())
+    return {};
   const int64_t size = heads > 0 ? op.getHeadDim() : 0;
-  // Before qwen-fuse-attention, the op has no angles and calls no kernel.
-  const int64_t half = op.getCos() ? widthOf(op.getCos()) : size / 2;
+  const int64_t half = widthOf(op.getCos());
   if (!op.getNorm())
     return {called(KernelOp::Rope, half, heads)};
   if (2 * half == size)
@@ -291,9 +293,9 @@ static void
 addCacheEffects(ForwardOp op,
                 SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
   const std::optional<CacheUse> use = op.getCacheUse();
-  if (use->reads)
+  if (use && use->reads)
     effects.emplace_back(MemoryEffects::Read::get(), CacheResource::get());
-  if (use->writes)
+  if (use && use->writes)
     effects.emplace_back(MemoryEffects::Write::get(), CacheResource::get());
 }
 
@@ -331,12 +333,33 @@ void AppendOp::addWork(OpWork &work, KvFormat kv) {
   work.tokenBytes += getCacheUse()->size * kvElementBytes(kv);
 }
 
+/// The kernels that lay out keys and values of the call. Each block of tokens
+/// lays out all pages that it reads.
+static void addLayoutUses(AttentionOp op, SmallVectorImpl<KernelUse> &uses) {
+  const auto heads = static_cast<int64_t>(op.getHeads());
+  const auto kvHeads = static_cast<int64_t>(op.getKvHeads());
+  const int64_t size = quotient(widthOf(op.getQueries()), heads);
+  const int64_t block =
+      callBlockTokens(std::max<int64_t>(1, quotient(heads, kvHeads)));
+  const auto calls = [&](int64_t length) -> KernelCalls {
+    const int64_t number = ceilDiv(kPageTokens * kvHeads, block);
+    return {.length = length, .calls = number, .pageCalls = number};
+  };
+  // The kernel that rotates queries.
+  for (KernelUse &rope : uses)
+    rope.calls.push_back(calls(widthOf(op.getCos())));
+  uses.push_back({.kind = KernelOp::AppendK, .calls = {calls(size)}});
+  uses.push_back({.kind = KernelOp::AppendV, .calls = {calls(size)}});
+}
+
 SmallVector<KernelUse> AttentionOp::getKernelUses() {
   const auto heads = static_cast<int64_t>(getHeads());
   const auto kvHeads = static_cast<int64_t>(getKvHeads());
   const int64_t size = quotient(widthOf(getQueries()), heads);
   const int64_t queries = quotient(heads, kvHeads);
   SmallVector<KernelUse> uses = rotationUses(*this, heads);
+  if (getKeys())
+    addLayoutUses(*this, uses);
   // A token sees half of its own page in the mean.
   const KernelCalls ofPage = {.length = kPageTokens,
                               .queries = queries,
@@ -361,7 +384,9 @@ SmallVector<WeightUse> AttentionOp::getWeightUses() {
 }
 
 std::optional<CacheUse> AttentionOp::getCacheUse() {
-  return kvCacheUse(getLayer(),
+  if (!getLayer())
+    return std::nullopt;
+  return kvCacheUse(*getLayer(),
                     2 * static_cast<int64_t>(getKvHeads()) * getHeadDim(),
                     /*reads=*/true, /*writes=*/false);
 }
@@ -372,7 +397,9 @@ void AttentionOp::getEffects(
 }
 
 void AttentionOp::addWork(OpWork &work, KvFormat kv) {
-  work.positionBytes = getCacheUse()->size * kvElementBytes(kv);
+  if (const std::optional<CacheUse> use = getCacheUse())
+    work.positionBytes = use->size * kvElementBytes(kv);
+  work.wholeSequence = getMask() != Mask::Causal;
 }
 
 SmallVector<KernelUse> GateOp::getKernelUses() {

@@ -217,6 +217,19 @@ static LogicalResult verifyRotation(Operation *op, int64_t headSize,
                            << 2 * widthOf(cos) << " or more is needed";
 }
 
+LogicalResult RopeTableOp::verify() {
+  const size_t positions = 1 + getGrid().size(), needed = getSections() ? 3 : 1;
+  if (positions != needed)
+    return emitOpError() << "has " << positions << " positions of a token when "
+                         << needed << (needed == 1 ? " is" : " are")
+                         << " needed";
+  const std::optional<SectionsAttr> of = getSections();
+  if (!of)
+    return success();
+  return verifyWidth(*this, "cos", widthOf(getCos()),
+                     of->getTimes() + of->getHeights() + of->getWidths());
+}
+
 int64_t RopeOp::getHeadSize() {
   return static_cast<int64_t>(getHeadDim().value_or(2 * widthOf(getCos())));
 }
@@ -240,9 +253,6 @@ static LogicalResult verifyHeads(HeadsOp op, Value values, int64_t heads) {
                                          widthOf(op.getCos()))) ||
                       failed(verifyRotation(op, op.getHeadDim(), op.getCos()))))
     return failure();
-  if (op.getKernels() && !op.getCos())
-    return op.emitOpError()
-           << "has kernels without rope; run qwen-fuse-attention first";
   if (op.getNorm() && !op.getCos())
     return op.emitOpError() << "has norm without rope";
   if (op.getNorm().has_value() != op.getEps().has_value())
@@ -264,18 +274,55 @@ int64_t AttentionOp::getHeadDim() {
 }
 
 AppendOp AttentionOp::getAppend() {
+  if (!getLayer())
+    return nullptr;
   for (AppendOp append : (*this)->getBlock()->getOps<AppendOp>())
     if (append.getLayer() == getLayer())
       return append;
   return nullptr;
 }
 
+Value AttentionOp::getWeighed() {
+  if (getValues())
+    return getValues();
+  AppendOp append = getAppend();
+  return append ? append.getValues() : Value();
+}
+
+/// Checks what `op` attends to: the cache, or keys and values of the call.
+static LogicalResult verifyMask(AttentionOp op) {
+  if (!op.getKeys() != !op.getValues())
+    return op.emitOpError() << "needs both of over(keys, values)";
+  if (op.getLayer().has_value() == bool(op.getKeys()))
+    return op.emitOpError() << "needs either a layer of the cache or "
+                               "over(keys, values)";
+  if (op.getMask() == Mask::Windows ? !op.getWindows() : !!op.getWindows())
+    return op.emitOpError()
+           << "has mask " << stringifyMask(op.getMask())
+           << (op.getWindows() ? " with" : " without") << " windows of tokens";
+  if (op.getLayer() && op.getMask() != Mask::Causal)
+    return op.emitOpError()
+           << "has mask " << stringifyMask(op.getMask())
+           << " over the cache, of which later calls see more; only causal can "
+              "be";
+  if (!op.getKeys())
+    return success();
+  if (op.getNorm())
+    return op.emitOpError() << "norms queries without a cache; a qwen.rms_norm "
+                               "before it does";
+  const int64_t width = static_cast<int64_t>(op.getKvHeads()) * op.getHeadDim();
+  return success(
+      succeeded(verifyWidth(op, "keys", widthOf(op.getKeys()), width)) &&
+      succeeded(verifyWidth(op, "values", widthOf(op.getValues()), width)));
+}
+
 LogicalResult AttentionOp::verify() {
   const auto heads = static_cast<int64_t>(getHeads());
   if (failed(verifyMultiple(*this, "heads", heads,
-                            static_cast<int64_t>(getKvHeads()))))
+                            static_cast<int64_t>(getKvHeads()))) ||
+      failed(verifyHeads(*this, getQueries(), heads)))
     return failure();
-  return verifyHeads(*this, getQueries(), heads);
+  return verifyMask(*this);
 }
 
 LogicalResult GateOp::verify() {
@@ -419,4 +466,25 @@ LogicalResult ExpertsDownOp::verify() {
                            widthOf(getResult()))))
       return failure();
   return success();
+}
+
+//===----------------------------------------------------------------------===//
+// qwen.struct
+//===----------------------------------------------------------------------===//
+
+void StructOp::build(OpBuilder &builder, OperationState &state, Type pointer,
+                     ArrayRef<NamedAttribute> fields) {
+  build(builder, state, pointer,
+        builder.getArrayAttr(llvm::map_to_vector(
+            fields,
+            [](NamedAttribute field) -> Attribute { return field.getName(); })),
+        builder.getArrayAttr(llvm::map_to_vector(
+            fields, [](NamedAttribute field) { return field.getValue(); })));
+}
+
+LogicalResult StructOp::verify() {
+  if (getNames().size() == getValues().size())
+    return success();
+  return emitOpError() << "has " << getNames().size() << " names for "
+                       << getValues().size() << " values";
 }

@@ -123,6 +123,10 @@ LogicalResult FrequenciesAttr::verifyWeight(Operation *op,
                                             RankedTensorType type) const {
   if (failed(verifyVector(op, type, "frequencies")))
     return failure();
+  const int64_t count = type.getNumElements(), axes = getAxes();
+  if (axes < 1 || count % axes != 0)
+    return op->emitOpError() << "has " << count << " frequencies of " << axes
+                             << " axes when as many of each are needed";
   if (isPositive(getTheta()))
     return success();
   return op->emitOpError() << "theta is "
@@ -141,7 +145,7 @@ WeightSourcePtr FrequenciesAttr::open(RankedTensorType type,
     yarn = {from.getFactor().convertToDouble(), from.getPositions(),
             from.getFast().convertToDouble(), from.getSlow().convertToDouble()};
   return makeFrequencies(getTheta().convertToDouble(), yarn,
-                         type.getNumElements());
+                         type.getNumElements(), getAxes());
 }
 
 LogicalResult TurnedAttr::verify(function_ref<InFlightDiagnostic()> emitError,

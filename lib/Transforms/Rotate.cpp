@@ -209,12 +209,12 @@ static ForwardOp productBehind(Value value) {
 
 /// Turns the heads of v, if only a product reads what attention makes of them.
 LogicalResult Rotation::addHeads(AttentionOp op) {
-  AppendOp append = op.getAppend();
+  const Value weighed = op.getWeighed();
   ForwardOp product = productBehind(op.getResult());
-  if (!append || !product)
+  if (!weighed || !product)
     return success();
   const int64_t size = op.getHeadDim();
-  if (failed(foldOutputs(op, append.getValues(), size)))
+  if (failed(foldOutputs(op, weighed, size)))
     return failure();
   return foldMatrices(product, {.columns = Columns{size}});
 }

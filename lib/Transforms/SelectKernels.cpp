@@ -12,7 +12,8 @@ namespace qwen {
 #include "qwen/Transforms/Passes.h.inc"
 } // namespace qwen
 
-/// The format of the matrix or of the cache that `op` reads.
+/// The format of the matrix or of the cache that `op` reads; f32 of an op that
+/// reads neither.
 static FailureOr<KernelFormat>
 formatOf(ForwardOp op, const SymbolTable &symbols, KvFormat kv) {
   if (op.getCacheUse())
@@ -28,7 +29,7 @@ formatOf(ForwardOp op, const SymbolTable &symbols, KvFormat kv) {
                       << ", which has no format; run qwen-quantize first";
     return failure();
   }
-  return KernelFormat::None;
+  return KernelFormat::F32;
 }
 
 /// Gives `op` the best kernel of each kind that it uses.

@@ -95,9 +95,6 @@ LogicalResult Contract::verifyQuantized(Operation *op) {
       .Case<AddBiasOp, AddOp>(
           [&](auto o) { return refuse(o, "qwen-fuse-epilogues"); })
       .Case<RopeOp>([&](auto o) { return refuse(o, "qwen-fuse-attention"); })
-      .Case<AppendOp, AttentionOp>([&](auto o) {
-        return o.getCos() ? success() : lacks(o, "rope", "qwen-fuse-attention");
-      })
       .Case<WeightOp>([&](WeightOp o) {
         return o.getFormat() ? success() : lacks(o, "format", "qwen-quantize");
       })

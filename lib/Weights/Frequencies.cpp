@@ -8,8 +8,8 @@ namespace {
 class FrequenciesSource final : public WeightSource {
 public:
   FrequenciesSource(double theta, const std::optional<numerics::Yarn> &yarn,
-                    int64_t count)
-      : sizes{{count}}, theta(theta), yarn(yarn) {}
+                    int64_t count, int64_t axes)
+      : sizes{{count}}, ofAxis(count / axes), theta(theta), yarn(yarn) {}
 
   const WeightShape &shape() const override { return sizes; }
   ErrorText name() const override { return "the rotary embedding"; }
@@ -17,14 +17,17 @@ public:
   uint64_t bytesToRead() const override { return 0; }
 
   void read(int64_t first, int64_t count, float *values) const override {
-    const int64_t size = 2 * sizes.values();
-    for (int64_t i = 0; i < count; ++i)
-      values[i] = yarn ? numerics::yarnInvFreq(theta, first + i, size, *yarn)
-                       : numerics::ropeInvFreq(theta, first + i, size);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t number = (first + i) % ofAxis;
+      values[i] = yarn ? numerics::yarnInvFreq(theta, number, 2 * ofAxis, *yarn)
+                       : numerics::ropeInvFreq(theta, number, 2 * ofAxis);
+    }
   }
 
 private:
   const WeightShape sizes;
+  /// Frequencies of an axis.
+  const int64_t ofAxis;
   const double theta;
   const std::optional<numerics::Yarn> yarn;
 };
@@ -32,6 +35,6 @@ private:
 
 WeightSourcePtr qwen::makeFrequencies(double theta,
                                       const std::optional<numerics::Yarn> &yarn,
-                                      int64_t count) {
-  return std::make_shared<FrequenciesSource>(theta, yarn, count);
+                                      int64_t count, int64_t axes) {
+  return std::make_shared<FrequenciesSource>(theta, yarn, count, axes);
 }

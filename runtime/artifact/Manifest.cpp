@@ -228,7 +228,7 @@ static std::vector<ProgramValue> parseValues(const JsonValue &list,
   for (const JsonValue &from : list.elements()) {
     ProgramValue &value = values.emplace_back();
     value.name = nameOf(from.at("name"));
-    if (value.name == kIdsName || value.name == kPositionsName)
+    if (isTokenArgument(value.name))
       continue;
     for (const Fact<ProgramValue> &fact : kValueFacts)
       from.at(fact.key).read(fact, value);

@@ -239,8 +239,9 @@ Engine::Engine(const Manifest &manifest, std::span<const WeightImage> images,
       callTokens, most(manifest, [&](const ProgramInfo &program) {
         return &program == &manifest.forward() ? 0 : program.limits.tokens;
       })));
-  for (std::vector<int32_t> *list : {&ids, &sequences, &positions})
+  for (std::vector<int32_t> *list : {&ids, &sequences, &positions, &windows})
     list->resize(tokens);
+  ropePositions.resize(3 * tokens);
   const auto rows = static_cast<size_t>(
       most(manifest, [](const ProgramInfo &of) { return of.limits.rows; }));
   wantedTokens.resize(2 * rows);
@@ -263,6 +264,8 @@ Engine::Engine(const Manifest &manifest, std::span<const WeightImage> images,
   context.tokenIds = ids.data();
   context.sequences = sequences.data();
   context.positions = positions.data();
+  context.ropePositions = ropePositions.data();
+  context.windows = windows.data();
   context.pageTables = sequenceState.pageTables();
   context.wantedTokens = wantedTokens.data();
   context.flags = flags.data();
@@ -352,6 +355,11 @@ void Engine::addToken(const Token &token) {
   ids[i] = token.id;
   sequences[i] = token.sequence;
   positions[i] = static_cast<int32_t>(token.position);
+  const RopePosition rope = token.rope.value_or(
+      RopePosition{positions[i], positions[i], positions[i]});
+  std::ranges::copy(std::array{rope.time, rope.height, rope.width},
+                    &ropePositions[3 * i]);
+  windows[i] = token.window;
   flags[i] = kNoFlag;
   if (token.wanted && token.row == RowKind::Hidden)
     hiddenTokens.push_back(static_cast<int32_t>(i));
@@ -496,6 +504,34 @@ void Engine::fillInputs(const ProgramInfo &program,
   }
 }
 
+void Engine::extend(size_t number, std::span<const Token> batch, size_t i) {
+  const ProgramInfo &program = model.programs[number];
+  const Token &token = batch[i];
+  const auto placeOf = [](const Token &of) {
+    return std::pair(of.sequence, of.window);
+  };
+  if (program.caches.empty()) {
+    if (i > 0 && placeOf(token) < placeOf(batch[i - 1]))
+      throw Error("program " + quote(program.name) + " reads token " +
+                  std::to_string(i) + " of sequence " +
+                  std::to_string(token.sequence) + ", window " +
+                  std::to_string(token.window) +
+                  " behind one of a later sequence or window");
+    return;
+  }
+  if (!sequenceState.canRun(token.sequence, number, token.position))
+    throw Error("position " + std::to_string(token.position) + " of sequence " +
+                std::to_string(token.sequence) + " does not follow: program " +
+                quote(program.name) + " has run " +
+                std::to_string(sequenceState.length(token.sequence, number)));
+  if (const auto kind =
+          sequenceState.extend(token.sequence, token.position + 1, number))
+    throw Error(
+        describe({token.sequence, *kind, token.id, token.position, kNoFlag},
+                 program),
+        *kind);
+}
+
 void Engine::call(std::string_view name, std::span<const Token> batch,
                   std::span<const InputRows> given, int64_t first) {
   if (checker)
@@ -515,22 +551,14 @@ void Engine::call(std::string_view name, std::span<const Token> batch,
   hiddenTokens.clear();
   try {
     for (size_t i = 0; i < batch.size(); ++i) {
-      const auto &[id, sequence, position, isWanted, row] = batch[i];
-      const auto fail = [&](ErrorKind kind) {
-        throw Error(describe({sequence, kind, id, position, kNoFlag}, program),
-                    kind);
-      };
-      if (readsIds && !program.model.hasToken(id))
-        fail(ErrorKind::InvalidToken);
-      if (!sequenceState.canRun(sequence, number, position))
-        throw Error("position " + std::to_string(position) + " of sequence " +
-                    std::to_string(sequence) + " does not follow: program " +
-                    quote(name) + " has run " +
-                    std::to_string(sequenceState.length(sequence, number)));
-      if (const auto kind =
-              sequenceState.extend(sequence, position + 1, number))
-        fail(*kind);
-      addToken(batch[i]);
+      const Token &token = batch[i];
+      if (readsIds && !program.model.hasToken(token.id))
+        throw Error(describe({token.sequence, ErrorKind::InvalidToken, token.id,
+                              token.position, kNoFlag},
+                             program),
+                    ErrorKind::InvalidToken);
+      extend(number, batch, i);
+      addToken(token);
     }
     fillInputs(program, given, first);
     runEntry(number);
@@ -541,7 +569,8 @@ void Engine::call(std::string_view name, std::span<const Token> batch,
                              program),
                     ErrorKind::NotFinite);
   } catch (...) {
-    takeBackCall();
+    if (!program.caches.empty())
+      takeBackCall();
     throw;
   }
 }

@@ -142,7 +142,9 @@ public:
   /// (SequenceState::length) or, without fixed caches, one that it has run. It
   /// may be ahead of `forward`; all programs must run the same tokens, so the
   /// caller truncates the sequence before it runs others. A program without the
-  /// input "ids" ignores the ids.
+  /// input "ids" ignores the ids. One without caches runs any positions of any
+  /// sequences, open or not, in the order of their numbers and of their
+  /// windows.
   ///
   /// Throws Error if the program does not exist, if `batch`, `given` or `first`
   /// is beyond its limits or does not fit, and like `forward`. Its sequences
@@ -182,6 +184,8 @@ private:
   size_t fillCall(std::span<const Token> batch, size_t next);
   /// Appends a token to the call.
   void addToken(const Token &token);
+  /// Makes room for `batch[i]` in the caches of program `number`. Throws Error.
+  void extend(size_t number, std::span<const Token> batch, size_t i);
   /// Runs an entry over the context.
   void runEntry(size_t program);
   /// Runs the call and stops the sequences with a flag.
@@ -222,7 +226,8 @@ private:
   Mapping arena;
   /// Rows of one call.
   Mapping result;
-  std::vector<int32_t> ids, sequences, positions, wantedTokens;
+  std::vector<int32_t> ids, sequences, positions, ropePositions, windows,
+      wantedTokens;
   /// The tokens of a call whose hidden values are wanted.
   std::vector<int32_t> hiddenTokens;
   std::vector<uint32_t> flags, taken;

@@ -5,6 +5,8 @@
 
 #include "engine/SequenceState.h"
 
+#include <optional>
+
 namespace qwen {
 
 /// What a wanted token gives.
@@ -13,6 +15,11 @@ enum class RowKind {
   Logits,
   /// Hidden values, f32 [hiddenSize].
   Hidden,
+};
+
+/// The three positions by which the rotary embedding of some programs rotates.
+struct RopePosition {
+  int32_t time, height, width;
 };
 
 /// One token to run.
@@ -24,6 +31,11 @@ struct Token {
   /// Whether the caller wants its row of the result, and which one.
   bool wanted;
   RowKind row = RowKind::Logits;
+  /// Its positions for the inputs "times", "heights" and "widths" of a program;
+  /// without them, each is `position`.
+  std::optional<RopePosition> rope = {};
+  /// The number of its window, for the input "windows" of a program.
+  int32_t window = 0;
 };
 
 } // namespace qwen

@@ -199,3 +199,29 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   return
 }
 }
+
+// -----
+
+// The driver reads integers of tokens from the call, not from an operand: an argument is one of them.
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @f : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+04> as #qwen.format<f32>
+qwen.packed @f.packed [@f] : tensor<8xf32> at 0
+// expected-error @+1 {{argument 0 of program @forward is read as widths and as heights of the tokens}}
+func.func @forward(%p: tensor<?xi32>) {
+  %cos, %sin = qwen.rope_table %p, @f sections(%p, %p : tensor<?xi32>, tensor<?xi32>) <2, 3, 3> packed [@f.packed] kernels [#qwen.kernel<rope_table_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 16>, #qwen.buffer<offset = 512, stride = 16>]>} : tensor<?xi32> -> tensor<?x8xf32>
+  return
+}
+}
+
+// -----
+
+module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+qwen.weight @f : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+04> as #qwen.format<f32>
+qwen.packed @f.packed [@f] : tensor<8xf32> at 0
+// expected-error @+1 {{arguments 0 and 1 of program @forward are read as positions of the tokens when a call has one array of them}}
+func.func @forward(%p: tensor<?xi32>, %other: tensor<?xi32>) {
+  %cos, %sin = qwen.rope_table %p, @f packed [@f.packed] kernels [#qwen.kernel<rope_table_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 16>, #qwen.buffer<offset = 512, stride = 16>]>} : tensor<?xi32> -> tensor<?x8xf32>
+  %cos1, %sin1 = qwen.rope_table %other, @f packed [@f.packed] kernels [#qwen.kernel<rope_table_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 1024, stride = 16>, #qwen.buffer<offset = 1536, stride = 16>]>} : tensor<?xi32> -> tensor<?x8xf32>
+  return
+}
+}

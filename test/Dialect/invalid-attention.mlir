@@ -24,6 +24,67 @@ func.func @f(%p: tensor<?xi32>) {
 
 // -----
 
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
+func.func @f(%p: tensor<?xi32>) {
+  // expected-error@+1 {{has 1 positions of a token when 3 are needed}}
+  %c, %s = "qwen.rope_table"(%p) {frequencies = @rope.frequencies, sections = #qwen.sections<4, 6, 6>} : (tensor<?xi32>) -> (tensor<?x16xf32>, tensor<?x16xf32>)
+  return
+}
+
+// -----
+
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
+func.func @f(%p: tensor<?xi32>) {
+  // expected-error@+1 {{has 2 positions of a token when 3 are needed}}
+  %c, %s = qwen.rope_table %p, @rope.frequencies sections(%p : tensor<?xi32>) <4, 6, 6> : tensor<?xi32> -> tensor<?x16xf32>
+  return
+}
+
+// -----
+
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
+func.func @f(%p: tensor<?xi32>) {
+  // expected-error@+1 {{has 3 positions of a token when 1 is needed}}
+  %c, %s = "qwen.rope_table"(%p, %p, %p) {frequencies = @rope.frequencies} : (tensor<?xi32>, tensor<?xi32>, tensor<?xi32>) -> (tensor<?x16xf32>, tensor<?x16xf32>)
+  return
+}
+
+// -----
+
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
+func.func @f(%p: tensor<?xi32>) {
+  // expected-error@+1 {{cos is 16 wide when 17 is needed}}
+  %c, %s = qwen.rope_table %p, @rope.frequencies sections(%p, %p : tensor<?xi32>, tensor<?xi32>) <5, 6, 6> : tensor<?xi32> -> tensor<?x16xf32>
+  return
+}
+
+// -----
+
+// expected-error@+1 {{section is -1 when 0 to 268435456 is needed}}
+module attributes {a = #qwen.sections<8, -1, 8>} {}
+
+// -----
+
+// expected-error@+1 {{sections of 7 and 4 cannot be interleaved with one of 5}}
+module attributes {a = #qwen.sections<5, 7, 4, interleaved = true>} {}
+
+// -----
+
+// expected-error@+1 {{sections of 5 and 6 cannot be interleaved with one of 5}}
+module attributes {a = #qwen.sections<5, 5, 6, interleaved = true>} {}
+
+// -----
+
+// expected-error@+1 {{has 16 frequencies of 3 axes when as many of each are needed}}
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+04, axes = 3>
+
+// -----
+
+// expected-error@+1 {{has 16 frequencies of 0 axes when as many of each are needed}}
+qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+04, axes = 0>
+
+// -----
+
 func.func @f(%x: tensor<?x64xf32>, %c: tensor<?x24xf32>) {
   // expected-error@+1 {{width is 64 when a multiple of 48 is needed}}
   %y = qwen.rope %x, %c, %c : tensor<?x64xf32>, tensor<?x24xf32>
@@ -107,7 +168,7 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
 // -----
 
 func.func @f(%k: tensor<?x64xf32>) {
-  // expected-error@+1 {{has kernels without rope; run qwen-fuse-attention first}}
+  // expected-error@+1 {{has 3 kernels when 2 is needed}}
   qwen.append %k, %k layer 0 kv_heads 2 kernels [#qwen.kernel<rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>] : tensor<?x64xf32>
   return
 }
@@ -182,7 +243,7 @@ qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
 qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{needs both of rope(cos, sin)}}
-  %a = "qwen.attention"(%q, %c) {layer = 0 : i64, heads = 2 : i64, kv_heads = 1 : i64, operandSegmentSizes = array<i32: 1, 1, 0>} : (tensor<?x64xf32>, tensor<?x16xf32>) -> tensor<?x64xf32>
+  %a = "qwen.attention"(%q, %c) {layer = 0 : i64, heads = 2 : i64, kv_heads = 1 : i64, operandSegmentSizes = array<i32: 1, 0, 0, 1, 0, 0>} : (tensor<?x64xf32>, tensor<?x16xf32>) -> tensor<?x64xf32>
   return
 }
 
@@ -233,6 +294,104 @@ qwen.weight @n8 : tensor<8xf32> from #qwen.source<"m">
 func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>, %q24: tensor<?x24xf32>, %k12: tensor<?x12xf32>) {
   // expected-error@+1 {{weight @n8 is 'tensor<8xf32>' when 'tensor<32xf32>' is needed}}
   %a = qwen.attention %q rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @n8 eps 1.0e-06 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %w: tensor<?xi32>, %n: tensor<32xi32>) {
+  // expected-error@+1 {{needs both of over(keys, values)}}
+  %a = "qwen.attention"(%q, %k) {heads = 2 : i64, kv_heads = 1 : i64, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 0>} : (tensor<?x64xf32>, tensor<?x32xf32>) -> tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %w: tensor<?xi32>, %n: tensor<32xi32>) {
+  // expected-error@+1 {{needs either a layer of the cache or over(keys, values)}}
+  %a = qwen.attention %q heads 2 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %w: tensor<?xi32>, %n: tensor<32xi32>) {
+  // expected-error@+1 {{needs either a layer of the cache or over(keys, values)}}
+  %a = qwen.attention %q over(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 2 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %w: tensor<?xi32>, %n: tensor<32xi32>) {
+  // expected-error@+1 {{has mask windows without windows of tokens}}
+  %a = qwen.attention %q over(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) heads 2 kv_heads 1 mask <windows> : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %w: tensor<?xi32>, %n: tensor<32xi32>) {
+  // expected-error@+1 {{has mask all with windows of tokens}}
+  %a = qwen.attention %q over(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) heads 2 kv_heads 1 mask <all> of(%w : tensor<?xi32>) : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %w: tensor<?xi32>, %n: tensor<32xi32>) {
+  // expected-error@+1 {{has mask all over the cache, of which later calls see more; only causal can be}}
+  %a = qwen.attention %q layer 0 heads 2 kv_heads 1 mask <all> : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %w: tensor<?xi32>, %n: tensor<32xi32>) {
+  // expected-error@+1 {{has mask windows over the cache, of which later calls see more; only causal can be}}
+  %a = qwen.attention %q layer 0 heads 2 kv_heads 1 mask <windows> of(%w : tensor<?xi32>) : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %w: tensor<?xi32>, %n: tensor<32xi32>) {
+  // expected-error@+1 {{keys is 64 wide when 32 is needed}}
+  %a = qwen.attention %q over(%q, %k : tensor<?x64xf32>, tensor<?x32xf32>) heads 2 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %w: tensor<?xi32>, %n: tensor<32xi32>) {
+  // expected-error@+1 {{values is 64 wide when 32 is needed}}
+  %a = qwen.attention %q over(%k, %q : tensor<?x32xf32>, tensor<?x64xf32>) heads 2 kv_heads 1 : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %w: tensor<?xi32>, %n: tensor<32xi32>) {
+  // expected-error@+1 {{operand #3 must be one i32 for each token}}
+  %a = qwen.attention %q over(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) heads 2 kv_heads 1 mask <windows> of(%n : tensor<32xi32>) : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %w: tensor<?xi32>, %n: tensor<32xi32>) {
+  // expected-error@+2 {{expected ::qwen::Mask to be one of: causal, windows, all}}
+  // expected-error@+1 {{failed to parse Qwen_MaskAttr parameter 'value'}}
+  %a = qwen.attention %q layer 0 heads 2 kv_heads 1 mask <some> : tensor<?x64xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m">
+func.func @f(%q: tensor<?x64xf32>, %k: tensor<?x32xf32>, %c: tensor<?x16xf32>) {
+  // expected-error@+1 {{norms queries without a cache; a qwen.rms_norm before it does}}
+  %a = qwen.attention %q over(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) heads 2 kv_heads 1 norm @n eps 1.0e-06 : tensor<?x64xf32>
   return
 }
 

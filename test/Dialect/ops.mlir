@@ -68,6 +68,8 @@ qwen.weight @rotation : tensor<65xf32> from #qwen.rotation<64>
 qwen.weight @ones : tensor<64xf32> from #qwen.ones
 // CHECK: qwen.weight @rope.yarn : tensor<16xf32> from #qwen.frequencies<theta = 1.000000e+06, yarn = <factor = 4.000000e+00, positions = 32768, fast = 3.200000e+01, slow = 1.000000e+00>>
 qwen.weight @rope.yarn : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06, yarn = <factor = 4.0, positions = 32768, fast = 32.0, slow = 1.0>>
+// CHECK: qwen.weight @rope.axes : tensor<16xf32> from #qwen.frequencies<theta = 1.000000e+04, axes = 2>
+qwen.weight @rope.axes : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+04, axes = 2>
 
 // CHECK: qwen.image @draft
 qwen.image @draft
@@ -160,6 +162,21 @@ func.func @heads(%positions: tensor<?xi32>, %q: tensor<?x64xf32>, %k: tensor<?x3
   // CHECK: qwen.attention %{{.*}} rope(%[[COS]], %[[SIN]] : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 norm @head_norm eps 1.000000e-03
   // CHECK-SAME: kernels [#qwen.kernel<norm_rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] : tensor<?x64xf32>
   %a2 = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 norm @head_norm eps 1.0e-03 kernels [#qwen.kernel<norm_rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] : tensor<?x64xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @call
+func.func @call(%t: tensor<?xi32>, %h: tensor<?xi32>, %w: tensor<?xi32>, %q: tensor<?x64xf32>, %k: tensor<?x32xf32>) {
+  // CHECK: %[[COS:.*]], %[[SIN:.*]] = qwen.rope_table %{{.*}}, @rope.axes sections(%{{.*}}, %{{.*}} : tensor<?xi32>, tensor<?xi32>) <0, 8, 8> : tensor<?xi32> -> tensor<?x16xf32>
+  %cos, %sin = qwen.rope_table %t, @rope.axes sections(%h, %w : tensor<?xi32>, tensor<?xi32>) <0, 8, 8> : tensor<?xi32> -> tensor<?x16xf32>
+  // CHECK: qwen.rope_table %{{.*}}, @rope.yarn sections(%{{.*}}, %{{.*}} : tensor<?xi32>, tensor<?xi32>) <6, 5, 5, interleaved = true> scale 1.250000e+00 kernels [#qwen.kernel<rope_table_neon>] : tensor<?xi32> -> tensor<?x16xf32>
+  %cos1, %sin1 = qwen.rope_table %t, @rope.yarn sections(%h, %w : tensor<?xi32>, tensor<?xi32>) <6, 5, 5, interleaved = true> scale 1.25 kernels [#qwen.kernel<rope_table_neon>] : tensor<?xi32> -> tensor<?x16xf32>
+  // CHECK: qwen.attention %{{.*}} over(%{{.*}}, %{{.*}} : tensor<?x32xf32>, tensor<?x32xf32>) heads 2 kv_heads 1 : tensor<?x64xf32>
+  %a0 = qwen.attention %q over(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) heads 2 kv_heads 1 mask <causal> : tensor<?x64xf32>
+  // CHECK: qwen.attention %{{.*}} over(%{{.*}}, %{{.*}} : tensor<?x32xf32>, tensor<?x32xf32>) heads 2 kv_heads 1 mask <all> kernels [#qwen.kernel<append_k_f32_neon>, #qwen.kernel<append_v_f32_neon>, #qwen.kernel<attention_scores_f32_neon>, #qwen.kernel<attention_values_f32_neon>, #qwen.kernel<softmax_page_neon>, #qwen.kernel<merge_page_neon>, #qwen.kernel<finish_attention_neon>] : tensor<?x64xf32>
+  %a1 = qwen.attention %q over(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) heads 2 kv_heads 1 mask <all> kernels [#qwen.kernel<append_k_f32_neon>, #qwen.kernel<append_v_f32_neon>, #qwen.kernel<attention_scores_f32_neon>, #qwen.kernel<attention_values_f32_neon>, #qwen.kernel<softmax_page_neon>, #qwen.kernel<merge_page_neon>, #qwen.kernel<finish_attention_neon>] : tensor<?x64xf32>
+  // CHECK: qwen.attention %{{.*}} over(%{{.*}}, %{{.*}} : tensor<?x32xf32>, tensor<?x32xf32>) rope(%[[COS]], %[[SIN]] : tensor<?x16xf32>, tensor<?x16xf32>) heads 2 kv_heads 1 mask <windows> of(%{{.*}} : tensor<?xi32>) {plan = #qwen.plan<id = 3, barrier = true, buffers = [<offset = 0, stride = 64>]>} : tensor<?x64xf32>
+  %a2 = qwen.attention %q over(%k, %k : tensor<?x32xf32>, tensor<?x32xf32>) rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) heads 2 kv_heads 1 mask <windows> of(%w : tensor<?xi32>) {plan = #qwen.plan<id = 3, barrier = true, buffers = [#qwen.buffer<offset = 0, stride = 64>]>} : tensor<?x64xf32>
   return
 }
 

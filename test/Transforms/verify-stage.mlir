@@ -109,22 +109,6 @@ func.func @forward(%x: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
 
 // -----
 
-func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{'qwen.append' op has no rope in stage quantized; run qwen-fuse-attention first}}
-  qwen.append %x, %x layer 0 kv_heads 2 : tensor<?x64xf32>
-  return
-}
-
-// -----
-
-func.func @forward(%x: tensor<?x64xf32>) {
-  // expected-error@+1 {{'qwen.attention' op has no rope in stage quantized; run qwen-fuse-attention first}}
-  %y = qwen.attention %x layer 0 heads 2 kv_heads 2 : tensor<?x64xf32>
-  return
-}
-
-// -----
-
 qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<q4_0>
 func.func @forward(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{'qwen.linear' op reads f32 activations when weight @w is q4_0; run qwen-quantize first}}

@@ -174,6 +174,18 @@ TEST(OpWork, TokensMayChooseTheSameExperts) {
   EXPECT_NEAR(workOfStep(work, {0, 512, 512}).memoryBytes, 800, 1e-6);
 }
 
+TEST(OpWork, ATokenMayAttendToItsWholeSequence) {
+  const OpWork work = {
+      .wholeSequence = true,
+      .calls = {{.calls = 3, .pageCalls = 2, .positionMacs = 7}}};
+  // Two sequences of three pages.
+  const SequenceStep step = {0, 130, 512, 2};
+  EXPECT_EQ(workOfStep(work, step).macs, 2 * 130 * 130 * 7);
+  EXPECT_EQ(callsOfStep(work, work.calls[0], step).calls,
+            2 * 130 * (3 + 2 * 2));
+  EXPECT_EQ(callsOfStep(work, work.calls[0], {0, 64, 512}).calls, 64 * 3);
+}
+
 TEST(OpWork, CallsAreOfTokensPagesAndPositions) {
   OpWork work = {.calls = {{.calls = 3, .macs = 5},
                            {.kernel = 1, .pageCalls = 2, .positionMacs = 7}}};

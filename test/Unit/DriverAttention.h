@@ -105,6 +105,8 @@ struct AttentionOps {
   int64_t cos, sin, ropeStride;
   int64_t out, outStride;
   float ropeScale = 1;
+  /// Whether keys and queries are rotated.
+  bool rotates = true;
 
   int64_t heads() const { return kvHeads * groupQueries; }
   /// Values of the queries, the keys and the values of a token.
@@ -112,6 +114,15 @@ struct AttentionOps {
   /// Bytes of a layer in a page.
   int64_t layerBytes() const {
     return 2 * kvHeads * headDim * kPageTokens * kvElementBytes(cache);
+  }
+
+  /// Cos or sin, and half of the values that they rotate.
+  Rows table(int64_t place) const {
+    return rotates ? rows(place, ropeStride) : rows(-1, 0);
+  }
+  Length half() const { return Length(rotates ? headDim / 2 : 0); }
+  float scale() const {
+    return static_cast<float>(1 / std::sqrt(static_cast<double>(headDim)));
   }
 
   void reserve(Memory &arena, int64_t tokens, int64_t padding) {
@@ -146,20 +157,20 @@ struct AttentionOps {
         context, thread,
         {.keys = rows(keys, stride),
          .values = rows(keys + 4 * kvHeads * headDim, stride),
-         .cos = rows(cos, ropeStride),
-         .sin = rows(sin, ropeStride),
+         .cos = table(cos),
+         .sin = table(sin),
          .norm = weightAt(norm),
          .eps = eps,
          .layer = CacheOffset(layer * layerBytes()),
          .op = OpId(op)},
         {.kvHeads = Heads(kvHeads),
          .headDim = Length(headDim),
-         .half = Length(headDim / 2),
+         .half = half(),
          .elementBytes = Bytes(kvElementBytes(cache)),
          .cache = CacheId(0),
          .pageBytes = Bytes(pageBytes),
          .scratch = scratch.data(),
-         .rope = norm < 0 ? numerics::rope : nullptr,
+         .rope = rotates && norm < 0 ? numerics::rope : nullptr,
          .normRope = norm < 0 ? nullptr : numerics::normRope,
          .headNorm = nullptr,
          .appendK = numerics::reference<KernelOp::AppendK>(format),
@@ -174,8 +185,8 @@ struct AttentionOps {
     qwenDriverAttention(
         context, thread,
         {.queries = rows(projected, stride),
-         .cos = rows(cos, ropeStride),
-         .sin = rows(sin, ropeStride),
+         .cos = table(cos),
+         .sin = table(sin),
          .norm = weightAt(norm),
          .out = rows(out, outStride),
          .eps = eps,
@@ -184,19 +195,55 @@ struct AttentionOps {
         {.kvHeads = Heads(kvHeads),
          .groupQueries = Heads(groupQueries),
          .headDim = Length(headDim),
-         .half = Length(headDim / 2),
+         .half = half(),
          .elementBytes = Bytes(kvElementBytes(cache)),
          .cache = CacheId(0),
          .pageBytes = Bytes(pageBytes),
-         .scale =
-             static_cast<float>(1 / std::sqrt(static_cast<double>(headDim))),
+         .scale = scale(),
          .blockTokens = Tokens(blockTokens),
          .scratch = scratch.data(),
-         .rope = norm < 0 ? numerics::rope : nullptr,
+         .rope = rotates && norm < 0 ? numerics::rope : nullptr,
          .normRope = norm < 0 ? nullptr : numerics::normRope,
          .headNorm = nullptr,
          .scores = numerics::reference<KernelOp::AttentionScores>(format),
          .values = numerics::reference<KernelOp::AttentionValues>(format),
+         .softmax = numerics::softmaxPage,
+         .merge = numerics::mergePage,
+         .finish = numerics::finishAttention});
+  }
+
+  /// Attention over keys and values of the call.
+  void attendToCall(const Context *context, int32_t thread, bool causal,
+                    bool windows, int32_t op) const {
+    const int64_t keys = projected + 4 * heads() * headDim;
+    Values scratch(static_cast<size_t>(callAttentionScratch(
+                       groupQueries, headDim, blockTokens)),
+                   NAN);
+    qwenDriverCallAttention(
+        context, thread,
+        {.queries = rows(projected, stride),
+         .keys = rows(keys, stride),
+         .values = rows(keys + 4 * kvHeads * headDim, stride),
+         .cos = table(cos),
+         .sin = table(sin),
+         .out = rows(out, outStride),
+         .op = OpId(op)},
+        {.kvHeads = Heads(kvHeads),
+         .groupQueries = Heads(groupQueries),
+         .headDim = Length(headDim),
+         .half = half(),
+         .causal = Flag(causal),
+         .windows = Flag(windows),
+         .scale = scale(),
+         .blockTokens = Tokens(blockTokens),
+         .scratch = scratch.data(),
+         .rope = rotates ? numerics::rope : nullptr,
+         .appendK = numerics::reference<KernelOp::AppendK>(KernelFormat::F32),
+         .appendV = numerics::reference<KernelOp::AppendV>(KernelFormat::F32),
+         .scores =
+             numerics::reference<KernelOp::AttentionScores>(KernelFormat::F32),
+         .values =
+             numerics::reference<KernelOp::AttentionValues>(KernelFormat::F32),
          .softmax = numerics::softmaxPage,
          .merge = numerics::mergePage,
          .finish = numerics::finishAttention});

@@ -468,14 +468,13 @@ plainAttention(const AttentionOps &ops, int64_t tokens, const Values &queryNorm,
                const Values &keyNorm, Random &random) {
   AttentionCache cache(ops.cache, ops.kvHeads, ops.headDim);
   const Values frequencies = frequenciesOf(ops.headDim);
-  const auto half = static_cast<size_t>(ops.headDim / 2);
+  const auto half = static_cast<size_t>(ops.half());
   std::vector<AttentionToken> result;
   for (int64_t position = 0; position < tokens; ++position) {
     const Values x = random.values(ops.projectedValues(), 4);
     Rotation rotation = {ops.headDim, ops.eps, Values(half), Values(half)};
     numerics::ropeTable(static_cast<int32_t>(position), frequencies.data(),
-                        ops.headDim / 2, rotation.cos.data(),
-                        rotation.sin.data());
+                        ops.half(), rotation.cos.data(), rotation.sin.data());
     const auto keys = x.begin() + ops.heads() * ops.headDim;
     const auto values = keys + ops.kvHeads * ops.headDim;
     cache.append(rotation.rotated({keys, values}, keyNorm), {values, x.end()});
@@ -512,6 +511,8 @@ void checkAttention(uint32_t seed) {
   if (random.between(0, 1)) {
     queryNorm = random.values(ops.headDim);
     keyNorm = random.values(ops.headDim);
+  } else {
+    ops.rotates = random.between(0, 1) != 0;
   }
   std::vector<int64_t> lengths;
   std::vector<std::vector<AttentionToken>> tokens;

@@ -218,6 +218,16 @@ TEST(Sources, GiveRotationsAndOnes) {
   EXPECT_EQ(valuesOf(*makeOnes(3)), (std::vector<float>{1, 1, 1}));
 }
 
+TEST(Sources, GiveFrequenciesOfEachAxis) {
+  std::vector<float> one;
+  for (int64_t i = 0; i < 18; ++i)
+    one.push_back(numerics::ropeInvFreq(1e4, i, 36));
+  EXPECT_EQ(valuesOf(*makeFrequencies(1e4, {}, 18)), one);
+  std::vector<float> two = one;
+  two.insert(two.end(), one.begin(), one.end());
+  EXPECT_EQ(valuesOf(*makeFrequencies(1e4, {}, 36, 2)), two);
+}
+
 TEST(Sources, KeepBlocks) {
   const std::vector<float> x = Random(1).values(192);
   std::vector<BlockQ4_0> blocks(6);

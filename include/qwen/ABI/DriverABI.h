@@ -105,6 +105,17 @@ template <typename Fn> struct ProductInstance {
 // NOLINTEND(bugprone-macro-parentheses)
 #include "qwen/ABI/DriverABI.def"
 
+/// The position by which frequency `i` of a token with three rotates: 0, time;
+/// 1, height; 2, width. `times`, `heights` and `widths` frequencies rotate by
+/// each: one after another, or interleaved as Qwen3-VL's `mrope_interleaved`.
+constexpr int64_t ropeAxis(int64_t i, int64_t times, int64_t heights,
+                           int64_t widths, bool interleaved) {
+  if (!interleaved)
+    return i < times ? 0 : i < times + heights ? 1 : 2;
+  const int64_t axis = i % 3;
+  return i < 3 * (axis == 1 ? heights : widths) ? axis : 0;
+}
+
 /// Floats of `scratch` of an append, with or without `headNorm`.
 constexpr int64_t appendScratch(int64_t headDim, bool hasHeadNorm = false) {
   return hasHeadNorm ? 2 * headDim : headDim;
@@ -122,6 +133,19 @@ constexpr int64_t attentionScratch(int64_t groupQueries, int64_t headDim,
   const int64_t queries = groupQueries * blockTokens;
   return alignTo(queries * headDim, 16) + 2 * queries * kPageTokens +
          3 * alignTo(attentionState(queries, headDim), 16);
+}
+
+/// Tokens of a unit of attention over the call. A unit lays out each page once,
+/// which takes a few multiplications a value: so it has many queries.
+constexpr int64_t callBlockTokens(int64_t groupQueries) {
+  return groupQueries < 128 ? 128 / groupQueries : 1;
+}
+/// Floats of `scratch` of attention over the call: those of attention, a page
+/// of keys and values, and a rotated key.
+constexpr int64_t callAttentionScratch(int64_t groupQueries, int64_t headDim,
+                                       int64_t blockTokens) {
+  return attentionScratch(groupQueries, headDim, blockTokens) +
+         (2 * kPageTokens + 1) * headDim;
 }
 
 /// Tokens of an expert that the driver multiplies together.

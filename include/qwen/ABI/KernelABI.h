@@ -43,6 +43,11 @@ struct Context {
   /// Position of each token in its sequence, [tokens]. Tokens of one sequence
   /// come in ascending order of position.
   const int32_t *positions;
+  /// Time, height and width of each token for the rotary embedding,
+  /// [tokens][3], and the number of its window, [tokens]. Programs without such
+  /// arguments read neither.
+  const int32_t *ropePositions;
+  const int32_t *windows;
   /// Page numbers of each sequence, [sequence][pageTableStride]; entry p is
   /// the page of positions 64p .. 64p+63.
   const int32_t *pageTables;
@@ -76,7 +81,7 @@ struct Context {
   /// of experts that have tokens.
   uint32_t *taken;
 };
-static_assert(sizeof(Context) == size_t{21} * 8);
+static_assert(sizeof(Context) == size_t{23} * 8);
 
 /// A program. Every thread of a call runs it with the same context.
 using ForwardFn = void(const Context *context, int32_t thread, int32_t threads);

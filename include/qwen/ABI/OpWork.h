@@ -41,7 +41,8 @@ struct KernelCalls {
   /// Calls for each token that the op runs on. A call of a kernel with
   /// SizeRole::Tokens takes all tokens of a sequence: it counts once for each.
   int64_t calls = 0;
-  /// Calls of a token for each page of its sequence before its own page.
+  /// Calls of a token for each page of its sequence before its own page, or, if
+  /// the op attends to the whole sequence, for each but the last.
   int64_t pageCalls = 0;
   /// MACs of all calls for a token, and those for each position that the token
   /// attends to.
@@ -84,6 +85,9 @@ struct OpWork {
   int64_t positionBytes = 0;
   /// Whether the op runs on the wanted tokens only.
   bool wantedTokens = false;
+  /// Whether a token attends to all tokens of its sequence, not only to those
+  /// before it. Windows count so, too: the caller knows their lengths.
+  bool wholeSequence = false;
   /// Whether each token chooses its active bytes: two tokens of a call may
   /// choose the same ones.
   bool routed = false;
@@ -98,6 +102,7 @@ inline constexpr Fact<OpWork> kWorkFacts[] = {
     {"token_bytes", &OpWork::tokenBytes, 0, kMaxWork},
     {"position_bytes", &OpWork::positionBytes, 0, kMaxWork},
     {"wanted_tokens", &OpWork::wantedTokens},
+    {"whole_sequence", &OpWork::wholeSequence},
     {"routed", &OpWork::routed}};
 
 /// A step of `sequences`, one after another: `tokens` of each from position
@@ -123,7 +128,8 @@ struct StepWork {
 /// token. If tokens choose what they read (`routed`), a token reads a share p,
 /// and a call of n tokens reads the share 1 - (1 - p)^n: the expectation for
 /// choices that are uniform and independent. A token attends to itself and all
-/// earlier tokens of its sequence.
+/// earlier tokens of its sequence, or to all tokens of the step
+/// (`wholeSequence`).
 StepWork workOfStep(const OpWork &work, const SequenceStep &step);
 
 /// The calls of `calls`, of the op `work`, in a step, and their MACs.

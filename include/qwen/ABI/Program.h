@@ -10,6 +10,7 @@
 
 #include "qwen/Support/Fact.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -20,15 +21,25 @@ namespace qwen {
 inline constexpr std::string_view kIdsName = "ids",
                                   kPositionsName = "positions",
                                   kLogitsName = "logits";
+/// Names of the three positions of tokens for the rotary embedding, in the
+/// order of Context::ropePositions, and of the numbers of their windows.
+inline constexpr std::string_view kAxisNames[] = {"times", "heights", "widths"};
+inline constexpr std::string_view kWindowsName = "windows";
+
+/// Whether an argument of this name has an integer for each token of a call.
+constexpr bool isTokenArgument(std::string_view name) {
+  return name == kIdsName || name == kPositionsName || name == kWindowsName ||
+         std::ranges::find(kAxisNames, name) != std::end(kAxisNames);
+}
 
 /// The most floats of a row, or from one to the next.
 inline constexpr double kMaxWidth = 0x1p31;
 
 /// An argument or a result of a program.
 struct ProgramValue {
-  /// kIdsName, kPositionsName, kLogitsName, or the name of rows in the arena.
+  /// isTokenArgument, kLogitsName, or the name of rows in the arena.
   std::string name;
-  /// Floats of a row, and from one row to the next; 0 for ids and positions.
+  /// Floats of a row, and from one row to the next; 0 for integers of tokens.
   int64_t width = 0;
   int64_t stride = 0;
   /// Bytes from the start of the arena to the row of the first token; -1 for

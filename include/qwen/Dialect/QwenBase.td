@@ -4,6 +4,7 @@
 #define QWEN_DIALECT_QWENBASE_TD
 
 include "qwen/Dialect/QwenInterfaces.td"
+include "mlir/IR/EnumAttr.td"
 include "mlir/IR/AttrTypeBase.td"
 include "mlir/IR/BuiltinAttributeInterfaces.td"
 include "mlir/IR/OpBase.td"
@@ -156,12 +157,45 @@ def Qwen_YarnAttr : Qwen_Attr<"Yarn", "yarn"> {
 def Qwen_FrequenciesAttr : Qwen_Attr<"Frequencies", "frequencies", [DeclareAttrInterfaceMethods<Qwen_SourceInterface>]> {
   let summary = "Inverse frequencies of the rotary embedding";
   let description = [{
-    A source of n values: value j is theta^(-j / n), which `yarn` changes. The compiler computes the values (docs/numerics.md).
+    A source of n values: value j is theta^(-j / n), which `yarn` changes. With `axes`, each n / axes values are such values.
+    The compiler computes the values (docs/numerics.md).
 
-    Example: `#qwen.frequencies<theta = 1.000000e+06>`
+    Example: `#qwen.frequencies<theta = 1.000000e+06>`, `#qwen.frequencies<theta = 1.000000e+04, axes = 2>`
   }];
-  let parameters = (ins APFloatParameter<"base of the frequencies">:$theta, OptionalParameter<"::qwen::YarnAttr">:$yarn);
-  let assemblyFormat = "`<` `theta` `=` custom<Float>($theta) (`,` `yarn` `=` $yarn^)? `>`";
+  let parameters = (ins APFloatParameter<"base of the frequencies">:$theta, OptionalParameter<"::qwen::YarnAttr">:$yarn,
+                        DefaultValuedParameter<"int64_t", "1">:$axes);
+  let builders = [AttrBuilder<(ins "const ::llvm::APFloat &":$theta, "::qwen::YarnAttr":$yarn), [{
+    return $_get($_ctxt, theta, yarn, 1);
+  }]>];
+  let assemblyFormat = "`<` `theta` `=` custom<Float>($theta) (`,` struct($yarn, $axes)^)? `>`";
+}
+
+def Qwen_SectionsAttr : Qwen_Attr<"Sections", "sections"> {
+  let summary = "The frequencies that rotate by time, height and width";
+  let description = [{
+    How many frequencies of a token with three positions rotate by each of them. Those of the time come first, then those of the
+    height and of the width. `interleaved`: frequency j rotates by the height if j mod 3 is 1 and j < 3 * heights, by the width
+    if j mod 3 is 2 and j < 3 * widths, and by the time otherwise.
+
+    Example: `#qwen.sections<16, 24, 24>`, `#qwen.sections<24, 20, 20, interleaved = true>`
+  }];
+  let parameters = (ins "int64_t":$times, "int64_t":$heights, "int64_t":$widths,
+                        DefaultValuedParameter<"bool", "false">:$interleaved);
+  let assemblyFormat = [{
+    `<` $times `,` $heights `,` $widths (`,` `interleaved` `=` $interleaved^)? `>`
+  }];
+  let genVerifyDecl = 1;
+}
+
+def Qwen_MaskAttr : EnumAttr<Qwen_Dialect, Qwen_Mask, "mask"> {
+  let summary = "The tokens that a token attends to";
+  let description = [{
+    `causal`: itself and the tokens of its sequence before it. `windows`: the tokens of its window, which is consecutive
+    tokens of a sequence. `all`: the tokens of its sequence.
+
+    Example: `#qwen.mask<windows>`
+  }];
+  let assemblyFormat = "`<` $value `>`";
 }
 
 def Qwen_TurnedAttr : Qwen_Attr<"Turned", "turned", [DeclareAttrInterfaceMethods<Qwen_SourceInterface>]> {

@@ -44,6 +44,14 @@ def Qwen_StreamUse : Qwen_Enum<"StreamUse", "How an op uses the residual stream"
   I32EnumAttrCase<"Heads", 5, "heads">
 ]>;
 
+/// Causal: itself and the tokens of its sequence before it. Windows: the tokens of
+/// its window. All: the tokens of its sequence.
+def Qwen_Mask : Qwen_Enum<"Mask", "The tokens that a token attends to", [
+  I32EnumAttrCase<"Causal", 0, "causal">,
+  I32EnumAttrCase<"Windows", 1, "windows">,
+  I32EnumAttrCase<"All", 2, "all">
+]>;
+
 def Qwen_Stage : Qwen_Enum<"Stage", "Stages of a module, in order", [
   I32EnumAttrCase<"Graph", 0, "graph">,
   I32EnumAttrCase<"Quantized", 1, "quantized">,

@@ -242,30 +242,33 @@ def Qwen_QuantizeOp : Qwen_ComputeOp<"quantize", "Token", [Pure], [],
 
 def Qwen_RopeTableOp : Qwen_ComputeOp<"rope_table", "Token", [Pure, AllTypesMatch<["cos", "sin"]>],
     ["getWeightUses"],
-    (ins Qwen_TokenIntegers:$positions, FlatSymbolRefAttr:$frequencies, OptionalAttr<F32Attr>:$scale),
-    "$positions `,` $frequencies (`scale` $scale^)?", "type($positions) `->` type($cos)"> {
+    (ins Qwen_TokenIntegers:$positions, Variadic<Qwen_TokenIntegers>:$grid, FlatSymbolRefAttr:$frequencies,
+         OptionalAttr<Qwen_SectionsAttr>:$sections, OptionalAttr<F32Attr>:$scale),
+    "$positions `,` $frequencies (`sections` `(` $grid^ `:` type($grid) `)` $sections)? (`scale` $scale^)?",
+    "type($positions) `->` type($cos)"> {
   let summary = "Rotations of each token's position";
   let description = [{
-    cos and sin of positions[i] * frequencies[j], j < head_dim / 2, times
-    `scale` if it is given. All layers and heads share them.
+    cos and sin of positions[i] * frequencies[j], j < head_dim / 2, times `scale` if it is given. All layers and heads share
+    them. With `sections`, a token has three positions, its time, which is `positions`, its height and its width.
 
     Example:
 
     ```mlir
     %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x32xf32>
+    %cos, %sin = qwen.rope_table %times, @rope.frequencies sections(%heights, %widths : tensor<?xi32>, tensor<?xi32>) <16, 24, 24> : tensor<?xi32> -> tensor<?x64xf32>
     ```
   }];
   let results = (outs Qwen_FloatActivations:$cos, Qwen_FloatActivations:$sin);
+  let hasVerifier = 1;
 }
 
 def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
                              AllTypesMatch<["cos", "sin"]>]> {
   let summary = "Rotates each head by its position";
   let description = [{
-    Half-split rotation: y1 = x1 * cos - x2 * sin, y2 = x2 * cos + x1 * sin,
-    where x1 and x2 are the halves of a head, or, with `heads`, of the first
-    values of heads of that size: twice as many as cos has. qwen-fuse-attention
-    makes it a part of `qwen.append` (keys) and `qwen.attention` (queries).
+    Half-split rotation: y1 = x1 * cos - x2 * sin, y2 = x2 * cos + x1 * sin, where x1 and x2 are the halves of a head, or, with
+    `heads`, of the first values of heads of that size: twice as many as cos has. qwen-fuse-attention makes it a part of
+    `qwen.append` (keys) and `qwen.attention` (queries, and keys of the call).
 
     Example:
 
@@ -291,26 +294,24 @@ def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
   }];
 }
 
-/// An op of a layer of the KV cache that norms heads (with `norm` and `eps`) and
-/// rotates them (with `rope`) before it uses them. `values` are its operands
-/// without cos and sin, `sizes` its numbers of heads.
+/// An op that norms heads (with `norm` and `eps`) and rotates them (with `rope`) before it uses them. `values` are its operands
+/// without cos and sin, `sizes` its layer and its numbers of heads.
 class Qwen_HeadsOp<string mnemonic, list<Trait> traits, dag values, dag sizes, string syntax,
                    string sizesSyntax, string types>
     : Qwen_ComputeOp<mnemonic, "TokenHead",
           traits # [AttrSizedOperandSegments, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>],
           ["getWeightUses", "getCacheUse", "addWork"],
-          !con(values, (ins Optional<Qwen_FloatActivations>:$cos, Optional<Qwen_FloatActivations>:$sin,
-                          Qwen_Layer:$layer), sizes,
+          !con(values, (ins Optional<Qwen_FloatActivations>:$cos, Optional<Qwen_FloatActivations>:$sin), sizes,
                (ins OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<Qwen_PositiveNumber>:$eps)),
           syntax # " (`rope` `(` $cos^ `,` $sin `:` type($cos) `,` type($sin) `)`)? "
-                 # "`layer` custom<Integer>($layer) " # sizesSyntax # " (`norm` $norm^ `eps` $eps)?",
+                 # sizesSyntax # " (`norm` $norm^ `eps` $eps)?",
           types> {
   let hasVerifier = 1;
 }
 
 def Qwen_AppendOp : Qwen_HeadsOp<"append", [AllTypesMatch<["keys", "values"]>],
-    (ins Qwen_FloatActivations:$keys, Qwen_FloatActivations:$values), (ins Qwen_Count:$kv_heads),
-    "$keys `,` $values", "`kv_heads` custom<Integer>($kv_heads)", "type($keys)"> {
+    (ins Qwen_FloatActivations:$keys, Qwen_FloatActivations:$values), (ins Qwen_Layer:$layer, Qwen_Count:$kv_heads),
+    "$keys `,` $values", "`layer` custom<Integer>($layer) `kv_heads` custom<Integer>($kv_heads)", "type($keys)"> {
   let summary = "Appends keys and values to the cache";
   let description = [{
     For each token and KV head: rounds the key and the value to the cache's
@@ -334,10 +335,14 @@ def Qwen_AppendOp : Qwen_HeadsOp<"append", [AllTypesMatch<["keys", "values"]>],
 }
 
 def Qwen_AttentionOp : Qwen_HeadsOp<"attention", [AllTypesMatch<["queries", "result"]>],
-    (ins Qwen_FloatActivations:$queries), (ins Qwen_Count:$heads, Qwen_Count:$kv_heads),
-    "$queries", "`heads` custom<Integer>($heads) `kv_heads` custom<Integer>($kv_heads)",
+    (ins Qwen_FloatActivations:$queries, Optional<Qwen_FloatActivations>:$keys, Optional<Qwen_FloatActivations>:$values),
+    (ins OptionalAttr<Qwen_Layer>:$layer, Qwen_Count:$heads, Qwen_Count:$kv_heads,
+         DefaultValuedAttr<Qwen_MaskAttr, "::qwen::Mask::Causal">:$mask, Optional<Qwen_TokenIntegers>:$windows),
+    "$queries (`over` `(` $keys^ `,` $values `:` type($keys) `,` type($values) `)`)?",
+    "(`layer` $layer^)? `heads` custom<Integer>($heads) `kv_heads` custom<Integer>($kv_heads) "
+    "(`mask` $mask^ (`of` `(` $windows^ `:` type($windows) `)`)?)?",
     "type($queries)"> {
-  let summary = "Causal attention over the paged KV cache";
+  let summary = "Attention over the paged KV cache, or over the call";
   let description = [{
     Each query head of a token attends to the positions of its sequence up to
     the token's own, in layer `layer`, to which a `qwen.append` before has
@@ -346,12 +351,17 @@ def Qwen_AttentionOp : Qwen_HeadsOp<"attention", [AllTypesMatch<["queries", "res
     first values of each head, twice as many as cos has: qwen-fuse-attention
     adds both.
 
+    With `over`, there is no cache: tokens attend to keys and values of the call, in f32, as `mask` says (#qwen.mask<causal> is the
+    default), and `rope` rotates the keys, too. The tokens of a sequence follow each other in the call, and so do the tokens of
+    a window, whose number each token has in `windows`.
+
     Example:
 
     ```mlir
     %o = qwen.attention %q layer 0 heads 14 kv_heads 2 : tensor<?x896xf32>
-    %o = qwen.attention %q rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 14 kv_heads 2
-        : tensor<?x896xf32>
+    %o = qwen.attention %q rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 14 kv_heads 2 : tensor<?x896xf32>
+    %o = qwen.attention %q over(%k, %v : tensor<?x1280xf32>, tensor<?x1280xf32>) heads 16 kv_heads 16
+        mask <windows> of(%windows : tensor<?xi32>) : tensor<?x1280xf32>
     ```
   }];
   let results = (outs Qwen_FloatActivations:$result);
@@ -360,6 +370,8 @@ def Qwen_AttentionOp : Qwen_HeadsOp<"attention", [AllTypesMatch<["queries", "res
     int64_t getHeadDim();
     /// The op of the same block that appends to the layer, or null.
     AppendOp getAppend();
+    /// The values that the op weighs: its own, those of getAppend(), or null.
+    ::mlir::Value getWeighed();
   }];
 }
 

@@ -86,7 +86,9 @@ def FuseAttention : Qwen_Pass<"qwen-fuse-attention"> {
   let description = [{
     Moves the rotation of keys, and the norm of each head before it (Qwen3), into
     `qwen.append`, and the rotation and norm of queries into `qwen.attention`.
-    Keys and queries must come from `qwen.rope`.
+    Attention over the call gets the rotation of queries and keys, which must be
+    one, and no norm. Keys and queries that do not come from `qwen.rope` stay as
+    they are.
   }];
 }
 

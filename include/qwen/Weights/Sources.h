@@ -16,10 +16,11 @@
 namespace qwen {
 
 /// The `count` inverse frequencies of a rotary embedding of 2 * count values:
-/// ropeInvFreq, or yarnInvFreq.
+/// ropeInvFreq, or yarnInvFreq. With several axes, which divide `count`, each
+/// has the frequencies of an embedding of 2 * count / axes values.
 WeightSourcePtr makeFrequencies(double theta,
                                 const std::optional<numerics::Yarn> &yarn,
-                                int64_t count);
+                                int64_t count, int64_t axes = 1);
 
 /// What the compiler computes of each value: f32(1 + x), exp(x) of
 /// docs/numerics.md, or -x.

@@ -8,8 +8,8 @@ using namespace qwen;
 using namespace qwen::driver;
 
 namespace {
-/// The rotation of one head, or of its first values, behind the per-head norm
-/// where there is one.
+/// The rotation of one head, of its first values, or of none, behind the
+/// per-head norm where there is one.
 struct Rotation {
   RopeFn *rope;
   NormRopeFn *normRope;
@@ -32,7 +32,8 @@ struct Rotation {
       headNorm(x, norm, headDim, eps, normed);
       x = normed;
     }
-    rope(x, c, s, half, y);
+    if (rope)
+      rope(x, c, s, half, y);
     for (int64_t i = 2 * half; i < headDim; ++i)
       y[i] = x[i];
   }
@@ -53,6 +54,23 @@ QWEN_SPECIALISED Rotation rotationOf(const Context *context,
           fixed.headDim,
           fixed.half,
           scratch};
+}
+
+/// The rotation without norms.
+template <typename Arguments, typename Instance>
+QWEN_SPECIALISED Rotation plainRotationOf(const Context *context,
+                                          const Arguments &of,
+                                          const Instance &fixed) {
+  return {.rope = fixed.rope,
+          .normRope = nullptr,
+          .headNorm = nullptr,
+          .norm = nullptr,
+          .eps = 0,
+          .cos = rowsAt(context, of.cos),
+          .sin = rowsAt(context, of.sin),
+          .headDim = fixed.headDim,
+          .half = fixed.half,
+          .normed = nullptr};
 }
 
 /// The place of a layer's cache in a page.
@@ -113,6 +131,161 @@ QWEN_ENTRY(Append, Append) {
 // Attention
 //===----------------------------------------------------------------------===//
 
+namespace {
+/// Attention of one op, with its instance's constants.
+template <typename Instance> struct Attention {
+  const Context *context;
+  Rotation rotation;
+  FloatRows queries, out;
+  Instance fixed;
+
+  /// Tokens that see the same pages. The first sees `visible` positions. The
+  /// others see as many or, if attention is `causal`, each one position more
+  /// than the token before, in the same page.
+  struct Run {
+    int64_t start, count, head, visible;
+    bool causal;
+  };
+  /// `pages` has the keys and values of the head. Page `number` is valid until
+  /// the next one is read.
+  template <typename Pages>
+  QWEN_SPECIALISED void run(const Run &of, const Pages &pages) const;
+
+private:
+  /// What attention of a run keeps in `scratch`.
+  struct Memory {
+    /// Queries of all tokens; the queries of a token lie side by side.
+    int64_t queries;
+    /// Rotated queries [queries][headDim]; scores and weights
+    /// [queries][kPageTokens].
+    float *query, *score, *weight;
+  };
+  /// M, L and O of a run's queries: maxima, sums and outputs of softmax so far.
+  struct State {
+    float *m, *l, *o;
+  };
+
+  State stateAt(float *m, int64_t count) const {
+    const int64_t padded = alignTo(count, kStateQueries);
+    return {m, m + padded, m + 2 * padded};
+  }
+  QWEN_SPECIALISED void rotate(const Run &of, const Memory &in) const;
+  QWEN_SPECIALISED void lastPage(const Run &of, int64_t slots, const Memory &in,
+                                 const uint8_t *v, const State &to) const;
+  QWEN_SPECIALISED void write(const Run &of, const State &from) const;
+};
+} // namespace
+
+template <typename Instance>
+void Attention<Instance>::rotate(const Run &of, const Memory &in) const {
+  const int64_t groupQueries = fixed.groupQueries, headDim = fixed.headDim;
+  const int64_t size = groupQueries * headDim;
+  for (int64_t i = 0; i < of.count; ++i) {
+    const float *x = queries.of(of.start + i) + of.head * size;
+    for (int64_t g = 0; g < groupQueries; ++g)
+      rotation.call(x + g * headDim, of.start + i,
+                    in.query + i * size + g * headDim);
+  }
+}
+
+/// Softmax and values of the last page, of which the first token sees `slots`
+/// slots: token by token where each sees one slot more than the one before.
+template <typename Instance>
+void Attention<Instance>::lastPage(const Run &of, int64_t slots,
+                                   const Memory &in, const uint8_t *v,
+                                   const State &to) const {
+  const int64_t headDim = fixed.headDim;
+  const int64_t together = of.causal ? fixed.groupQueries : in.queries;
+  for (int64_t first = 0; first < in.queries; first += together) {
+    fixed.softmax(in.score + first * kPageTokens, together, slots,
+                  in.weight + first * kPageTokens, to.m + first, to.l + first);
+    fixed.values(in.weight + first * kPageTokens, v, to.o + first * headDim,
+                 together, headDim, slots, v);
+    ++slots;
+  }
+}
+
+template <typename Instance>
+void Attention<Instance>::write(const Run &of, const State &from) const {
+  const int64_t groupQueries = fixed.groupQueries, headDim = fixed.headDim;
+  for (int64_t i = 0; i < of.count; ++i) {
+    float *y = out.of(of.start + i) + of.head * groupQueries * headDim;
+    for (int64_t g = 0; g < groupQueries; ++g) {
+      const int64_t query = i * groupQueries + g;
+      fixed.finish(from.o + query * headDim, from.l[query], headDim,
+                   y + g * headDim);
+    }
+  }
+}
+
+/// The state of the run starts as the first page's; the following pages are
+/// merged to the other of two states in turn. The products prefetch the next
+/// read, the page's values and then the next page's keys: a page is too short
+/// for the prefetcher of the processor.
+template <typename Instance>
+template <typename Pages>
+void Attention<Instance>::run(const Run &of, const Pages &pages) const {
+  const int64_t headDim = fixed.headDim;
+  const int64_t most = fixed.groupQueries * fixed.blockTokens;
+  const int64_t stateSize = alignTo(attentionState(most, headDim), 16);
+  Memory in = {fixed.groupQueries * of.count, fixed.scratch, nullptr, nullptr};
+  in.score = in.query + alignTo(most * headDim, 16);
+  in.weight = in.score + most * kPageTokens;
+  float *ofPage = in.weight + most * kPageTokens;
+  float *state = ofPage + stateSize, *spare = state + stateSize;
+  rotate(of, in);
+  const int64_t last = (of.visible - 1) / kPageTokens;
+  const int64_t slots = (of.visible - 1) % kPageTokens + 1;
+  for (int64_t page = 0; page <= last; ++page) {
+    const uint8_t *k = pages.read(page);
+    const uint8_t *v = k + pages.keyBytes();
+    const State to = stateAt(page == 0 ? state : ofPage, in.queries);
+    fixed.scores(
+        in.query, k, fixed.scale, in.score, in.queries, headDim,
+        page < last ? kPageTokens : slots + (of.causal ? of.count - 1 : 0), v);
+    if (page < last) {
+      fixed.softmax(in.score, in.queries, kPageTokens, in.weight, to.m, to.l);
+      fixed.values(in.weight, v, to.o, in.queries, headDim, kPageTokens,
+                   pages.next(page));
+    } else {
+      lastPage(of, slots, in, v, to);
+    }
+    if (page == 0)
+      continue;
+    fixed.merge(state, ofPage, in.queries, headDim, spare);
+    std::swap(state, spare);
+  }
+  write(of, stateAt(state, in.queries));
+}
+
+/// Calls compute(head, first, last) for the thread's units. A unit is a KV head
+/// of a block of tokens, with all query heads that share it, so that they share
+/// each read of keys and values. The first and the last block follow each
+/// other, then the second and the one before the last: threads have equal work
+/// although later tokens of a prompt see more.
+template <typename Instance, typename Compute>
+QWEN_SPECIALISED static void
+forTokenBlocks(const Context *context, int32_t thread, OpId op,
+               const Instance &fixed, const Compute &compute) {
+  const int64_t tokens = context->tokens;
+  const int64_t kvHeads = fixed.kvHeads, blockTokens = fixed.blockTokens;
+  const int64_t blocks = ceilDiv(tokens, blockTokens);
+  forStolenUnits(context, thread, op, blocks * kvHeads, 1, 1,
+                 [&](int64_t begin, int64_t end) QWEN_SPECIALISED_LAMBDA {
+                   for (int64_t unit = begin; unit < end; ++unit) {
+                     const int64_t turn = unit / kvHeads, head = unit % kvHeads;
+                     const int64_t block =
+                         turn % 2 ? blocks - 1 - turn / 2 : turn / 2;
+                     compute(head, block * blockTokens,
+                             std::min((block + 1) * blockTokens, tokens));
+                   }
+                 });
+}
+
+//===----------------------------------------------------------------------===//
+// Attention over the cache
+//===----------------------------------------------------------------------===//
+
 /// The number of tokens from `start` on, before `last`, that follow each other
 /// in one page of one sequence: they see the same pages, so one run takes them.
 static inline int64_t runLength(const Context *context, int64_t start,
@@ -129,147 +302,138 @@ static inline int64_t runLength(const Context *context, int64_t start,
 }
 
 namespace {
-/// Attention of one op, with its instance's constants.
-struct Attention {
+/// The pages of a sequence: that of `token`.
+struct CachePages {
   const Context *context;
-  Rotation rotation;
-  CacheLayout cache;
-  FloatRows queries, out;
-  AttentionInstance fixed;
+  const CacheLayout &layout;
+  int64_t token, head;
 
-  QWEN_SPECIALISED void run(int64_t start, int64_t count, int64_t head) const;
-
-private:
-  /// Tokens that see the same pages. Each sees all positions of a page, but for
-  /// the last page.
-  struct Run {
-    int64_t start, count, head;
-    /// Queries of all tokens; the queries of a token lie side by side.
-    int64_t queries;
-    /// Rotated queries [queries][headDim]; scores and weights
-    /// [queries][kPageTokens].
-    float *query, *score, *weight;
-  };
-  /// M, L and O of a run's queries: maxima, sums and outputs of softmax so far.
-  struct State {
-    float *m, *l, *o;
-  };
-
-  State stateAt(float *m, int64_t count) const {
-    const int64_t padded = alignTo(count, kStateQueries);
-    return {m, m + padded, m + 2 * padded};
+  int64_t keyBytes() const { return layout.keyBytes; }
+  const uint8_t *read(int64_t number) const {
+    return layout.keys(context, token, number, head);
   }
-  QWEN_SPECIALISED void rotate(const Run &of) const;
-  QWEN_SPECIALISED void lastPage(const Run &of, const uint8_t *v,
-                                 const State &to) const;
-  QWEN_SPECIALISED void write(const Run &of, const State &from) const;
+  const uint8_t *next(int64_t number) const { return read(number + 1); }
 };
 } // namespace
 
-void Attention::rotate(const Run &of) const {
-  const int64_t groupQueries = fixed.groupQueries, headDim = fixed.headDim;
-  const int64_t size = groupQueries * headDim;
-  for (int64_t i = 0; i < of.count; ++i) {
-    const float *x = queries.of(of.start + i) + of.head * size;
-    for (int64_t g = 0; g < groupQueries; ++g)
-      rotation.call(x + g * headDim, of.start + i,
-                    of.query + i * size + g * headDim);
-  }
-}
-
-/// Softmax and values of the page with the run's own positions, token by token,
-/// because each token sees one slot more than the one before.
-void Attention::lastPage(const Run &of, const uint8_t *v,
-                         const State &to) const {
-  const int64_t groupQueries = fixed.groupQueries, headDim = fixed.headDim;
-  const int64_t visible = slotOf(context, of.start).slot + 1;
-  for (int64_t i = 0; i < of.count; ++i) {
-    const int64_t first = i * groupQueries;
-    fixed.softmax(of.score + first * kPageTokens, groupQueries, visible + i,
-                  of.weight + first * kPageTokens, to.m + first, to.l + first);
-    fixed.values(of.weight + first * kPageTokens, v, to.o + first * headDim,
-                 groupQueries, headDim, visible + i, v);
-  }
-}
-
-void Attention::write(const Run &of, const State &from) const {
-  const int64_t groupQueries = fixed.groupQueries, headDim = fixed.headDim;
-  for (int64_t i = 0; i < of.count; ++i) {
-    float *y = out.of(of.start + i) + of.head * groupQueries * headDim;
-    for (int64_t g = 0; g < groupQueries; ++g) {
-      const int64_t query = i * groupQueries + g;
-      fixed.finish(from.o + query * headDim, from.l[query], headDim,
-                   y + g * headDim);
-    }
-  }
-}
-
-/// The state of the run starts as the first page's; the following pages are
-/// merged to the other of two states in turn. The products prefetch the next
-/// read, the page's values and then the next page's keys: a page is too short
-/// for the prefetcher of the processor.
-void Attention::run(int64_t start, int64_t count, int64_t head) const {
-  const int64_t headDim = fixed.headDim;
-  const int64_t most = fixed.groupQueries * fixed.blockTokens;
-  const int64_t stateSize = alignTo(attentionState(most, headDim), 16);
-  Run of = {start,         count,   head,   fixed.groupQueries * count,
-            fixed.scratch, nullptr, nullptr};
-  of.score = of.query + alignTo(most * headDim, 16);
-  of.weight = of.score + most * kPageTokens;
-  float *ofPage = of.weight + most * kPageTokens;
-  float *state = ofPage + stateSize, *spare = state + stateSize;
-  rotate(of);
-  const auto [last, slot] = slotOf(context, start);
-  for (int64_t page = 0; page <= last; ++page) {
-    const uint8_t *k = cache.keys(context, start, page, head);
-    const uint8_t *v = k + cache.keyBytes;
-    const State to = stateAt(page == 0 ? state : ofPage, of.queries);
-    fixed.scores(of.query, k, fixed.scale, of.score, of.queries, headDim,
-                 page < last ? kPageTokens : slot + count, v);
-    if (page < last) {
-      fixed.softmax(of.score, of.queries, kPageTokens, of.weight, to.m, to.l);
-      fixed.values(of.weight, v, to.o, of.queries, headDim, kPageTokens,
-                   cache.keys(context, start, page + 1, head));
-    } else {
-      lastPage(of, v, to);
-    }
-    if (page == 0)
-      continue;
-    fixed.merge(state, ofPage, of.queries, headDim, spare);
-    std::swap(state, spare);
-  }
-  write(of, stateAt(state, of.queries));
-}
-
-/// A unit is a KV head of a block of tokens, with all query heads that share
-/// it, so that they share each read of the cache. The first and the last block
-/// follow each other, then the second and the one before the last: threads have
-/// equal work although later tokens of a prompt see more.
 QWEN_ENTRY(Attention, Attention) {
   const AttentionArguments of = arguments;
-  const int64_t kvHeads = fixed.kvHeads, blockTokens = fixed.blockTokens;
-  const Attention attention = {
+  const Attention<AttentionInstance> attention = {
       context,
       rotationOf(context, of, fixed,
                  fixed.scratch + attentionScratch(fixed.groupQueries,
-                                                  fixed.headDim, blockTokens)),
-      CacheLayout(fixed, of.layer),
-      rowsAt(context, of.queries),
-      rowsAt(context, of.out),
-      fixed};
-  const int64_t tokens = context->tokens;
-  const int64_t blocks = ceilDiv(tokens, blockTokens);
-  const auto compute = [&](int64_t begin, int64_t end) QWEN_SPECIALISED_LAMBDA {
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t turn = unit / kvHeads, head = unit % kvHeads;
-      const int64_t block = turn % 2 ? blocks - 1 - turn / 2 : turn / 2;
-      const int64_t last = std::min((block + 1) * blockTokens, tokens);
-      for (int64_t start = block * blockTokens; start < last;) {
-        const int64_t count = runLength(context, start, last);
-        attention.run(start, count, head);
-        start += count;
-      }
-    }
+                                                  fixed.headDim,
+                                                  fixed.blockTokens)),
+      rowsAt(context, of.queries), rowsAt(context, of.out), fixed};
+  const CacheLayout layout(fixed, of.layer);
+  forTokenBlocks(
+      context, thread, of.op, fixed,
+      [&](int64_t head, int64_t first, int64_t last) QWEN_SPECIALISED_LAMBDA {
+        for (int64_t start = first; start < last;) {
+          const int64_t count = runLength(context, start, last);
+          attention.run({start, count, head,
+                         context->positions[start] + int64_t{1},
+                         /*causal=*/true},
+                        CachePages{context, layout, start, head});
+          start += count;
+        }
+      });
+}
+
+//===----------------------------------------------------------------------===//
+// Attention over the call
+//===----------------------------------------------------------------------===//
+
+/// The tokens around `token` of its sequence or, with `windows`, of its window
+/// in it. Its positions are those of a cache with these tokens alone.
+static inline Range groupOf(const Context *context, int64_t token,
+                            bool windows) {
+  const auto isSame = [&](int64_t other) {
+    return context->sequences[other] == context->sequences[token] &&
+           (!windows || context->windows[other] == context->windows[token]);
   };
-  forStolenUnits(context, thread, of.op, blocks * kvHeads, 1, 1, compute);
+  Range group = {token, token + 1};
+  while (group.begin > 0 && isSame(group.begin - 1))
+    --group.begin;
+  while (group.end < context->tokens && isSame(group.end))
+    ++group.end;
+  return group;
+}
+
+namespace {
+/// The pages of a group of tokens, in f32: `memory` has one at a time.
+struct CallPages {
+  const Context *context;
+  const CallAttentionInstance &fixed;
+  const Rotation &rotation;
+  FloatRows keys, values;
+  OpId op;
+  float *memory;
+  Range group;
+  int64_t head;
+
+  int64_t keyBytes() const {
+    return fixed.headDim * kPageTokens * int64_t{sizeof(float)};
+  }
+  QWEN_SPECIALISED const uint8_t *read(int64_t number) const {
+    const int64_t headDim = fixed.headDim;
+    float *valuesOfPage = memory + headDim * kPageTokens;
+    float *rotated = valuesOfPage + headDim * kPageTokens;
+    const int64_t first = group.begin + number * kPageTokens;
+    const int64_t count = std::min(kPageTokens, group.end - first);
+    for (int64_t slot = 0; slot < count; ++slot) {
+      const int64_t token = first + slot;
+      rotation.call(keys.of(token) + head * headDim, token, rotated);
+      const int32_t badK = fixed.appendK(rotated, headDim, memory + slot);
+      const int32_t badV =
+          fixed.appendV(values.of(token) + head * headDim, headDim,
+                        valuesOfPage + slot * headDim);
+      flag(context, token, op, badK | badV);
+    }
+    return next(number);
+  }
+  /// All pages lie in one place.
+  const uint8_t *next(int64_t) const {
+    return reinterpret_cast<const uint8_t *>(memory);
+  }
+};
+} // namespace
+
+QWEN_ENTRY(CallAttention, CallAttention) {
+  const CallAttentionArguments of = arguments;
+  const Rotation rotation = plainRotationOf(context, of, fixed);
+  const Attention<CallAttentionInstance> attention = {
+      context, rotation, rowsAt(context, of.queries), rowsAt(context, of.out),
+      fixed};
+  CallPages pages = {context,
+                     fixed,
+                     rotation,
+                     rowsAt(context, of.keys),
+                     rowsAt(context, of.values),
+                     of.op,
+                     fixed.scratch + attentionScratch(fixed.groupQueries,
+                                                      fixed.headDim,
+                                                      fixed.blockTokens),
+                     {},
+                     0};
+  const bool causal = fixed.causal != 0;
+  forTokenBlocks(
+      context, thread, of.op, fixed,
+      [&](int64_t head, int64_t first, int64_t last) QWEN_SPECIALISED_LAMBDA {
+        pages.head = head;
+        for (int64_t start = first; start < last;) {
+          pages.group = groupOf(context, start, fixed.windows != 0);
+          const int64_t before = start - pages.group.begin;
+          int64_t end = std::min(last, pages.group.end);
+          // Tokens that see more than the one before share a page.
+          if (causal)
+            end = std::min(end, start + kPageTokens - before % kPageTokens);
+          attention.run(
+              {start, end - start, head,
+               causal ? before + 1 : pages.group.end - pages.group.begin,
+               causal},
+              pages);
+          start = end;
+        }
+      });
 }

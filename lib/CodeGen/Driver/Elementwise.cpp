@@ -27,14 +27,18 @@ QWEN_ENTRY(Embedding, Embedding) {
            });
 }
 
-QWEN_ENTRY(RopeTable, RopeTable) {
-  const RopeTableArguments of = arguments;
+/// Calls compute(token, inverse, cos, sin) for the thread's tokens, and scales
+/// cos and sin.
+template <typename Compute>
+QWEN_SPECIALISED static void makeTable(const Context *context, int32_t thread,
+                                       const RopeTableArguments &of,
+                                       const Compute &compute) {
   const float *inverse = weightsAt(context, of.frequencies);
   const FloatRows cos = rowsAt(context, of.cos), sin = rowsAt(context, of.sin);
   forUnits(context, thread, context->tokens,
            [&](int64_t token) QWEN_SPECIALISED_LAMBDA {
              float *c = cos.of(token), *s = sin.of(token);
-             fixed.kernel(context->positions[token], inverse, of.half, c, s);
+             compute(token, inverse, c, s);
              // YaRN. A few values a token: a kernel of its own would gain
              // nothing.
              if (of.scale != 1)
@@ -43,6 +47,35 @@ QWEN_ENTRY(RopeTable, RopeTable) {
                  s[i] *= of.scale;
                }
            });
+}
+
+QWEN_ENTRY(RopeTable, RopeTable) {
+  const RopeTableArguments of = arguments;
+  makeTable(context, thread, of,
+            [&](int64_t token, const float *inverse, float *c,
+                float *s) QWEN_SPECIALISED_LAMBDA {
+              fixed.kernel(context->positions[token], inverse, of.half, c, s);
+            });
+}
+
+QWEN_ENTRY(RopeSections, RopeTable) {
+  const RopeTableArguments of = arguments;
+  float *cosOfAxis = fixed.scratch, *sinOfAxis = cosOfAxis + of.half;
+  makeTable(context, thread, of,
+            [&](int64_t token, const float *inverse, float *c, float *s)
+                QWEN_SPECIALISED_LAMBDA {
+                  for (int64_t axis = 0; axis < 3; ++axis) {
+                    fixed.kernel(context->ropePositions[3 * token + axis],
+                                 inverse, of.half, cosOfAxis, sinOfAxis);
+                    for (int64_t i = 0; i < of.half; ++i) {
+                      if (ropeAxis(i, fixed.times, fixed.heights, fixed.widths,
+                                   fixed.interleaved != 0) != axis)
+                        continue;
+                      c[i] = cosOfAxis[i];
+                      s[i] = sinOfAxis[i];
+                    }
+                  }
+                });
 }
 
 //===----------------------------------------------------------------------===//

@@ -34,6 +34,17 @@ static bool isForLogits(ForwardOp op) {
           llvm::any_of(op->getUsers(), llvm::IsaPred<LmHeadOp>));
 }
 
+/// What `use` reads of the call: the name of an argument with an integer for
+/// each token.
+static std::string_view tokenArgumentName(OpOperand &use) {
+  if (isa<AttentionOp>(use.getOwner()))
+    return kWindowsName;
+  if (auto table = dyn_cast<RopeTableOp>(use.getOwner()))
+    return table.getSections() ? kAxisNames[use.getOperandNumber()]
+                               : kPositionsName;
+  return kIdsName;
+}
+
 /// The op's path in the model, from its location, or its name and number.
 /// Fusion splits some ops off a module of the model: such an op has its own
 /// name behind the module's.
@@ -71,6 +82,7 @@ public:
 
 private:
   LogicalResult check();
+  LogicalResult checkTokenArguments();
   /// What the manifest says of an op's work; numbers that are 0 are left out.
   DictionaryAttr describe(const OpWork &work);
   /// What the manifest says of an argument or a result.
@@ -165,6 +177,33 @@ struct Lower final : qwen::impl::LowerBase<Lower> {
 // The function
 //===----------------------------------------------------------------------===//
 
+/// Checks that arguments of integers are what the driver reads: a call has one
+/// array of each name.
+LogicalResult ForwardLowering::checkTokenArguments() {
+  llvm::StringMap<unsigned> numbers;
+  for (BlockArgument argument : planned.getArguments()) {
+    if (!isTokenIntegers(argument.getType()))
+      continue;
+    const unsigned number = argument.getArgNumber();
+    for (OpOperand &use : argument.getUses()) {
+      const StringRef name = tokenArgumentName(use),
+                      first = tokenArgumentName(*argument.use_begin());
+      if (name != first)
+        return planned.emitError()
+               << "argument " << number << " of program @"
+               << planned.getSymName() << " is read as " << first << " and as "
+               << name << " of the tokens";
+      const unsigned other = numbers.try_emplace(name, number).first->second;
+      if (other != number)
+        return planned.emitError()
+               << "arguments " << other << " and " << number << " of program @"
+               << planned.getSymName() << " are read as " << name
+               << " of the tokens when a call has one array of them";
+    }
+  }
+  return success();
+}
+
 LogicalResult ForwardLowering::check() {
   for (BlockArgument argument : planned.getArguments()) {
     const unsigned number = argument.getArgNumber();
@@ -238,7 +277,7 @@ LogicalResult ForwardLowering::checkPlaces(ForwardOp op) {
 }
 
 LogicalResult ForwardLowering::run() {
-  if (failed(check()))
+  if (failed(check()) || failed(checkTokenArguments()))
     return failure();
   for (auto packed : module.getOps<PackedOp>())
     parts[packed.getSymName()] = packed;
@@ -290,10 +329,10 @@ ArrayAttr ForwardLowering::inputs() {
     if (!isTokenIntegers(argument.getType()))
       value = valueAt(argument, bufferOf(argument),
                       planned.getArgAttrOfType<StringAttr>(number, kNameAttr));
-    else if (llvm::any_of(argument.getUsers(), llvm::IsaPred<RopeTableOp>))
-      value.name = kPositionsName;
     else
-      value.name = kIdsName;
+      value.name = argument.use_empty()
+                       ? kIdsName
+                       : tokenArgumentName(*argument.use_begin());
     if (auto from =
             planned.getArgAttrOfType<FlatSymbolRefAttr>(number, kFromAttr))
       value.from = from.getValue();

@@ -113,7 +113,7 @@ Value LayerBuilder::attention(int64_t layer, Value input) {
   properties.setLayer(cacheOf(layer));
   properties.setHeads(builder.getI64IntegerAttr(config.heads));
   properties.setKvHeads(builder.getI64IntegerAttr(config.kvHeads));
-  properties.setOperandSegmentSizes({1, 0, 0});
+  properties.setOperandSegmentSizes({1, 0, 0, 0, 0, 0});
   Value o = AttentionOp::create(builder, at(path), TypeRange(q.getType()),
                                 ValueRange(q), properties);
   if (gate)
