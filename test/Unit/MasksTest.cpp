@@ -206,7 +206,7 @@ private:
   std::vector<Heads> heads;
 };
 
-/// `forward` and `tower`, compiled.
+/// `forward` and `tower`, compiled, and the weights of both.
 struct TowerModel {
   TowerModel() {
     mlir::MLIRContext context;
@@ -231,6 +231,7 @@ struct TowerModel {
   std::optional<LoadedPrograms> loaded;
   MemoryFile image;
   Mapping weights;
+  const ReferenceModel reference = readStories();
 };
 
 class MasksTest : public testing::Test {
@@ -255,7 +256,6 @@ protected:
   }
 
   static inline std::unique_ptr<const TowerModel> model;
-  const ReferenceModel reference = readStories();
 };
 } // namespace
 
@@ -276,7 +276,7 @@ TEST_F(MasksTest, ATowerAttendsAsItsMasksSay) {
     for (const auto &images : calls) {
       const std::vector<Patch> patches = makePatches(images);
       call(engine, patches);
-      const PlainTower plain(reference, patches);
+      const PlainTower plain(model->reference, patches);
       for (size_t i = 0; i < patches.size(); i += 7)
         for (const auto &[name, mask] :
              {std::pair("window", Mask::Windows), std::pair("all", Mask::All),
@@ -318,10 +318,11 @@ TEST_F(MasksTest, ATowerRefusesTokensOutOfOrderAndNumbersThatAreNotFinite) {
   call(engine, patches);
   const std::span<const float> row = engine.row("tower", "all", 1);
   EXPECT_EQ(Values(row.begin(), row.end()),
-            PlainTower(reference, patches).attend(1, Mask::All));
+            PlainTower(model->reference, patches).attend(1, Mask::All));
 }
 
 TEST_F(MasksTest, TextRotatesByItsPositionsAndIsCachedByItsPlace) {
+  const ReferenceModel &reference = model->reference;
   ThreadPool pool(2);
   Engine engine = makeEngine(pool);
   // Without three positions, as before. Behind an image, all are later by as
