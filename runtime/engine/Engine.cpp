@@ -547,16 +547,17 @@ void Engine::call(std::string_view name, std::span<const Token> batch,
                 std::to_string(program.limits.rows) + " rows in a call, not " +
                 std::to_string(batch.size()) + " from " +
                 std::to_string(first) + " on and " + std::to_string(wanted));
+  const auto fail = [&](const Token &of, ErrorKind kind, uint32_t op) {
+    throw Error(describe({of.sequence, kind, of.id, of.position, op}, program),
+                kind);
+  };
   context.tokens = context.rows = 0;
   hiddenTokens.clear();
   try {
     for (size_t i = 0; i < batch.size(); ++i) {
       const Token &token = batch[i];
       if (readsIds && !program.model.hasToken(token.id))
-        throw Error(describe({token.sequence, ErrorKind::InvalidToken, token.id,
-                              token.position, kNoFlag},
-                             program),
-                    ErrorKind::InvalidToken);
+        fail(token, ErrorKind::InvalidToken, kNoFlag);
       extend(number, batch, i);
       addToken(token);
     }
@@ -564,10 +565,7 @@ void Engine::call(std::string_view name, std::span<const Token> batch,
     runEntry(number);
     for (size_t i = 0; i < batch.size(); ++i)
       if (flags[i] != kNoFlag)
-        throw Error(describe({batch[i].sequence, ErrorKind::NotFinite,
-                              batch[i].id, batch[i].position, flags[i]},
-                             program),
-                    ErrorKind::NotFinite);
+        fail(batch[i], ErrorKind::NotFinite, flags[i]);
   } catch (...) {
     if (!program.caches.empty())
       takeBackCall();
