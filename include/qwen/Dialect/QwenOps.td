@@ -344,11 +344,9 @@ def Qwen_AttentionOp : Qwen_HeadsOp<"attention", [AllTypesMatch<["queries", "res
     "type($queries)"> {
   let summary = "Attention over the paged KV cache, or over the call";
   let description = [{
-    Each query head of a token attends to the positions of its sequence up to
-    the token's own, in layer `layer`, to which a `qwen.append` before has
-    appended them. `heads` query heads share `kv_heads` KV heads. `norm`, with
-    `eps`, norms the queries first, and `rope` (cos, sin) rotates them, or the
-    first values of each head, twice as many as cos has: qwen-fuse-attention
+    Each query head of a token attends to the positions of its sequence up to the token's own, in layer `layer`, to which a
+    `qwen.append` before has appended them. `heads` query heads share `kv_heads` KV heads. `norm`, with `eps`, norms the queries
+    first, and `rope` (cos, sin) rotates them, or the first values of each head, twice as many as cos has: qwen-fuse-attention
     adds both.
 
     With `over`, there is no cache: tokens attend to keys and values of the call, in f32, as `mask` says (#qwen.mask<causal> is the
