@@ -53,7 +53,7 @@ struct CallToken {
   Values queries, keys, values;
 };
 
-/// Attention of the tokens of a group to each other, or to those before.
+/// Attention of the tokens of a field to each other, or to those before.
 std::vector<Values> plainAttention(const AttentionOps &ops,
                                    std::span<const CallToken> tokens,
                                    bool causal) {
@@ -87,14 +87,14 @@ public:
 
   /// What the tokens get that see `sees`, in plain C++.
   std::vector<Values> expected(Sees sees) const {
-    const std::vector<size_t> &groups =
+    const std::vector<size_t> &fields =
         sees == Sees::Window ? call.windows : call.sequences;
     std::vector<Values> result;
-    for (size_t i = 0; i + 1 < groups.size(); ++i)
+    for (size_t i = 0; i + 1 < fields.size(); ++i)
       std::ranges::move(
           plainAttention(
               ops,
-              std::span(tokens).subspan(groups[i], groups[i + 1] - groups[i]),
+              std::span(tokens).subspan(fields[i], fields[i + 1] - fields[i]),
               sees == Sees::Before),
           std::back_inserter(result));
     return result;
@@ -151,7 +151,7 @@ private:
 };
 } // namespace
 
-TEST(CallAttention, IsThatOfEachGroupAlone) {
+TEST(CallAttention, IsThatOfEachFieldAlone) {
   for (uint32_t seed = 0; seed < 16; ++seed) {
     CallAttention attention(seed);
     for (Sees sees : {Sees::Before, Sees::Window, Sees::All}) {

@@ -344,24 +344,24 @@ QWEN_ENTRY(Attention, Attention) {
 // Attention over the call
 //===----------------------------------------------------------------------===//
 
-/// The tokens around `token` of its sequence or, with `windows`, of its window
-/// in it. Its positions are those of a cache with these tokens alone.
-static inline Range groupOf(const Context *context, int64_t token,
+/// The field of `token`: the tokens around it of its sequence or, with
+/// `windows`, of its window. It sees them as a cache that has no others.
+static inline Range fieldOf(const Context *context, int64_t token,
                             bool windows) {
   const auto isSame = [&](int64_t other) {
     return context->sequences[other] == context->sequences[token] &&
            (!windows || context->windows[other] == context->windows[token]);
   };
-  Range group = {token, token + 1};
-  while (group.begin > 0 && isSame(group.begin - 1))
-    --group.begin;
-  while (group.end < context->tokens && isSame(group.end))
-    ++group.end;
-  return group;
+  Range field = {token, token + 1};
+  while (field.begin > 0 && isSame(field.begin - 1))
+    --field.begin;
+  while (field.end < context->tokens && isSame(field.end))
+    ++field.end;
+  return field;
 }
 
 namespace {
-/// The pages of a group of tokens, in f32: `memory` has one at a time.
+/// The pages of a field, in f32: `memory` has one at a time.
 struct CallPages {
   const Context *context;
   const CallAttentionInstance &fixed;
@@ -369,7 +369,7 @@ struct CallPages {
   FloatRows keys, values;
   OpId op;
   float *memory;
-  Range group;
+  Range field;
   int64_t head;
 
   int64_t keyBytes() const {
@@ -379,8 +379,8 @@ struct CallPages {
     const int64_t headDim = fixed.headDim;
     float *valuesOfPage = memory + headDim * kPageTokens;
     float *rotated = valuesOfPage + headDim * kPageTokens;
-    const int64_t first = group.begin + number * kPageTokens;
-    const int64_t count = std::min(kPageTokens, group.end - first);
+    const int64_t first = field.begin + number * kPageTokens;
+    const int64_t count = std::min(kPageTokens, field.end - first);
     for (int64_t slot = 0; slot < count; ++slot) {
       const int64_t token = first + slot;
       rotation.call(keys.of(token) + head * headDim, token, rotated);
@@ -422,15 +422,15 @@ QWEN_ENTRY(CallAttention, CallAttention) {
       [&](int64_t head, int64_t first, int64_t last) QWEN_SPECIALISED_LAMBDA {
         pages.head = head;
         for (int64_t start = first; start < last;) {
-          pages.group = groupOf(context, start, fixed.windows != 0);
-          const int64_t before = start - pages.group.begin;
-          int64_t end = std::min(last, pages.group.end);
+          pages.field = fieldOf(context, start, fixed.windows != 0);
+          const int64_t before = start - pages.field.begin;
+          int64_t end = std::min(last, pages.field.end);
           // Tokens that see more than the one before share a page.
           if (causal)
             end = std::min(end, start + kPageTokens - before % kPageTokens);
           attention.run(
               {start, end - start, head,
-               causal ? before + 1 : pages.group.end - pages.group.begin,
+               causal ? before + 1 : pages.field.end - pages.field.begin,
                causal},
               pages);
           start = end;
