@@ -2,6 +2,7 @@
 
 #include "text/KeptSchema.h"
 
+#include "text/SchemaNumbers.h"
 #include "text/SchemaTypes.h"
 
 #include "qwen/Support/Error.h"
@@ -9,7 +10,6 @@
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <map>
 #include <optional>
@@ -31,53 +31,70 @@ using J = const ordered_json &;
 namespace {
 /// What the value of a keyword is.
 enum class Holds : uint8_t { Schema, List, SchemaOrList, Map };
+/// What its schemas are about: the value of the keyword's own schema, a part of
+/// it, or nothing without a reference.
+enum class About : uint8_t { Value, Part, Nothing };
 struct Inner {
   std::string_view keyword;
   Holds holds;
-  /// Whether its schemas are about the same value as the keyword's own.
-  bool isInPlace;
+  About about;
 };
 } // namespace
 
 /// Those that grammars keep.
 static constexpr Inner kInner[] = {
-    {"properties", Holds::Map, false},
-    {"patternProperties", Holds::Map, false},
-    {"$defs", Holds::Map, false},
-    {"definitions", Holds::Map, false},
-    {"additionalProperties", Holds::Schema, false},
-    {"items", Holds::SchemaOrList, false},
-    {"additionalItems", Holds::Schema, false},
-    {"prefixItems", Holds::List, false},
-    {"allOf", Holds::List, true},
-    {"anyOf", Holds::List, true},
-    {"oneOf", Holds::List, true},
+    {"properties", Holds::Map, About::Part},
+    {"patternProperties", Holds::Map, About::Part},
+    {"$defs", Holds::Map, About::Nothing},
+    {"definitions", Holds::Map, About::Nothing},
+    {"additionalProperties", Holds::Schema, About::Part},
+    {"items", Holds::SchemaOrList, About::Part},
+    {"additionalItems", Holds::Schema, About::Part},
+    {"prefixItems", Holds::List, About::Part},
+    {"allOf", Holds::List, About::Value},
+    {"anyOf", Holds::List, About::Value},
+    {"oneOf", Holds::List, About::Value},
 };
 
-/// The schemas that the value of a keyword has.
+/// The schemas that the value of a keyword has, with their paths in it.
 template <typename Json>
-static void forEachIn(const Inner &row, Json &value,
-                      const std::function<void(Json &)> &act) {
+static void
+forEachIn(const Inner &row, Json &value,
+          const std::function<void(Json &, const std::string &path)> &act) {
   const bool isMany =
       row.holds != Holds::Schema &&
       (row.holds == Holds::Map ? value.is_object() : value.is_array());
+  const std::string path = "/" + std::string(row.keyword);
   if (isMany)
-    for (auto &each : value)
-      act(each);
+    for (const auto &each : value.items())
+      act(each.value(), path + "/" + each.key());
   else if (row.holds == Holds::Schema || row.holds == Holds::SchemaOrList)
-    act(value);
+    act(value, path);
 }
 
-/// Calls `act` for the schema and for all in it, inner ones first.
-static void forEachSchema(ordered_json &schema,
-                          const std::function<void(ordered_json &)> &act) {
+/// Calls `act` for the schema and for all in it, inner ones first. What another
+/// keyword holds may be a schema, too, as references may lead there.
+static void forEachSchema(
+    ordered_json &schema, const std::string &path,
+    const std::function<void(ordered_json &, const std::string &path)> &act) {
+  if (schema.is_array())
+    for (const auto &each : schema.items())
+      forEachSchema(each.value(), path + "/" + each.key(), act);
   if (!schema.is_object())
     return;
-  for (const Inner &row : kInner)
-    if (const auto found = schema.find(row.keyword); found != schema.end())
+  for (const auto &member : schema.items()) {
+    const auto *const row =
+        std::ranges::find(kInner, member.key(), &Inner::keyword);
+    if (row != std::end(kInner))
       forEachIn<ordered_json>(
-          row, *found, [&](ordered_json &each) { forEachSchema(each, act); });
-  act(schema);
+          *row, member.value(),
+          [&](ordered_json &each, const std::string &inner) {
+            forEachSchema(each, path + inner, act);
+          });
+    else if (member.key() != "const" && member.key() != "enum")
+      forEachSchema(member.value(), path + "/" + member.key(), act);
+  }
+  act(schema, path);
 }
 
 //===----------------------------------------------------------------------===//
@@ -109,7 +126,7 @@ static bool isUnknownFormat(J value) {
 
 namespace {
 struct Neutral {
-  const char *keyword;
+  std::string_view keyword;
   bool (*forbidsNothing)(J value);
 };
 } // namespace
@@ -147,7 +164,7 @@ ordered_json qwen::loosenedSchema(ordered_json schema) {
                                         "unevaluatedProperties",
                                         "$dynamicRef",
                                         "$recursiveRef"};
-  forEachSchema(schema, [&](ordered_json &each) {
+  forEachSchema(schema, "", [&](ordered_json &each, const std::string &) {
     for (const char *keyword : kNeverKept)
       each.erase(keyword);
     if (each.contains("oneOf") && !each.contains("anyOf")) {
@@ -156,106 +173,6 @@ ordered_json qwen::loosenedSchema(ordered_json schema) {
     }
   });
   return schema;
-}
-
-//===----------------------------------------------------------------------===//
-// Numbers
-//===----------------------------------------------------------------------===//
-
-/// The largest double of 64-bit integers, in which llguidance has bounds.
-static constexpr double kMostNumber = 9223372036854774784.0;
-
-/// The double of a number, or the next one in a direction if no double is the
-/// same.
-static double roundTowards(J value, double direction) {
-  const auto nearest = value.get<double>();
-  if (value.is_number_float())
-    return nearest;
-  // It has all integers of 64 bits.
-  const long double exact =
-      value.is_number_unsigned()
-          ? static_cast<long double>(value.get<uint64_t>())
-          : static_cast<long double>(value.get<int64_t>());
-  const bool isPast = direction > 0 ? nearest < exact : nearest > exact;
-  return isPast ? std::nextafter(nearest, direction) : nearest;
-}
-
-/// Moves a bound to a double that llguidance reads, inwards.
-static void roundBound(ordered_json &schema, const char *keyword, int sign) {
-  if (!schema.contains(keyword))
-    return;
-  const ordered_json value = withDoubles(schema[keyword]);
-  if (!value.is_number())
-    return;
-  const double bound =
-      roundTowards(value, sign > 0 ? -INFINITY : INFINITY) * sign;
-  if (bound < -kMostNumber)
-    refuseKeyword(keyword, value.dump() + " is beyond the integers of 64 bits");
-  // As integers: llguidance reads large doubles inexactly.
-  if (bound > kMostNumber)
-    schema[keyword] = sign * static_cast<int64_t>(kMostNumber);
-  else if (!value.is_number_float() && bound != value.get<double>() * sign)
-    schema[keyword] = sign * static_cast<int64_t>(bound);
-}
-
-/// Gives a number of 19 digits its other bound, too, which llguidance needs.
-static void addBound(ordered_json &schema, const char *keyword,
-                     const char *other, int sign) {
-  constexpr double kLarge = 1e18;
-  if (schema.contains(keyword) && schema[keyword].is_number() &&
-      schema[keyword].get<double>() * sign >= kLarge && !schema.contains(other))
-    schema[other] = sign * static_cast<int64_t>(kMostNumber);
-}
-
-/// Refuses numbers whose digits llguidance would change.
-static void requireExact(J value, const char *keyword) {
-  if (const std::optional<std::string> digits = digitsOf(value))
-    refuseKeyword(keyword, *digits + " has digits that a double does not keep");
-  if (value.is_number_integer() &&
-      (roundTowards(value, INFINITY) != roundTowards(value, -INFINITY) ||
-       std::abs(value.get<double>()) > kMostNumber))
-    refuseKeyword(keyword,
-                  value.dump() + " has digits that a double does not keep");
-  if (value.is_structured())
-    for (J each : value)
-      requireExact(each, keyword);
-}
-
-/// A divisor without its decimal point; none if it has too many digits.
-static std::optional<int64_t> divisorOf(J value) {
-  constexpr int kMostDecimals = 9;
-  double scaled = std::abs(value.get<double>());
-  for (int i = 0; i <= kMostDecimals && scaled <= SchemaLimits::kDivisor; ++i) {
-    if (scaled == std::trunc(scaled))
-      return static_cast<int64_t>(scaled);
-    scaled *= 10;
-  }
-  return std::nullopt;
-}
-
-static void checkNumbers(ordered_json &schema) {
-  for (const char *keyword : {"maximum", "exclusiveMaximum"})
-    roundBound(schema, keyword, 1);
-  for (const char *keyword : {"minimum", "exclusiveMinimum"})
-    roundBound(schema, keyword, -1);
-  for (const char *keyword : {"minimum", "exclusiveMinimum"})
-    addBound(schema, keyword, "maximum", 1);
-  for (const char *keyword : {"maximum", "exclusiveMaximum"})
-    addBound(schema, keyword, "minimum", -1);
-  for (const char *keyword : {"const", "enum"})
-    if (schema.contains(keyword))
-      requireExact(schema[keyword], keyword);
-  const auto divisor = schema.find("multipleOf");
-  if (divisor == schema.end())
-    return;
-  *divisor = withDoubles(*divisor);
-  if (!divisor->is_number())
-    return;
-  if (divisorOf(*divisor).value_or(0) == 0)
-    refuseKeyword("multipleOf", divisor->dump() +
-                                    " must be above 0 and have at most " +
-                                    std::to_string(SchemaLimits::kDivisor) +
-                                    " states, one for each remainder");
 }
 
 //===----------------------------------------------------------------------===//
@@ -392,10 +309,11 @@ Cost Sizer::ownOf(J schema) {
   double names = 0, patterns = 0;
   for (const Inner &row : kInner) {
     const auto found = schema.find(row.keyword);
-    if (found == schema.end() || row.isInPlace)
+    if (found == schema.end() || row.about == About::Value)
       continue;
     forEachIn<const ordered_json>(
-        row, *found, [&](J each) { addInner(cost, sizeOf(each)); });
+        row, *found,
+        [&](J each, const std::string &) { addInner(cost, sizeOf(each)); });
     const auto size = static_cast<double>(found->size());
     if (row.keyword == "properties")
       names = size;
@@ -409,9 +327,7 @@ Cost Sizer::ownOf(J schema) {
       cost.ways *= keyword == std::string_view("format")
                        ? 16
                        : waysOf(schema[keyword].get<std::string>());
-  if (schema.contains("multipleOf") && schema["multipleOf"].is_number())
-    cost.divisor =
-        static_cast<double>(divisorOf(schema["multipleOf"]).value_or(1));
+  cost.divisor = divisorOf(schema);
   return cost;
 }
 
@@ -467,10 +383,14 @@ Cost Sizer::sizeOf(J schema) {
 //===----------------------------------------------------------------------===//
 
 ordered_json qwen::keptSchema(ordered_json schema) {
-  forEachSchema(schema, [](ordered_json &each) {
-    dropNeutral(each);
-    checkNumbers(each);
-    checkNames(each);
+  forEachSchema(schema, "", [](ordered_json &each, const std::string &path) {
+    try {
+      dropNeutral(each);
+      checkNumbers(each);
+      checkNames(each);
+    } catch (const Error &error) {
+      throw Error(error.what() + (path.empty() ? "" : ", at " + quote(path)));
+    }
   });
   Sizer(schema).sizeOf(schema);
   // Those that are left are in notes.

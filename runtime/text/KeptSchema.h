@@ -33,8 +33,8 @@ struct SchemaLimits {
 /// The same schema for llguidance: without keywords that forbid nothing, such
 /// as a format that is not known (JSON Schema 2020-12 Validation, 7.2.3), and
 /// with bounds of numbers that a double has. Throws Error, which names the
-/// keyword, if a value of a keyword cannot be kept or the schema exceeds
-/// SchemaLimits.
+/// keyword and its place, if a value of a keyword cannot be kept or the
+/// schema exceeds SchemaLimits.
 nlohmann::ordered_json keptSchema(nlohmann::ordered_json schema);
 
 /// A schema that allows all documents of `schema`, without keywords that

@@ -130,6 +130,7 @@ def refusals(server):
             ({**schema, "guided_regex": "a"}, "response_format.json_schema.schema", ["guided_regex"]),
             ({"guided_json": {"not": {}}}, "guided_json", ['unimplemented keys: ["not"]']),
             ({"guided_json": {"type": "integer", "multipleOf": 15485863}}, "guided_json", ["multipleOf"]),
+            ({"guided_json": {"patternProperties": {"^a": {"const": 9007199254740993}}}}, "guided_json", ["const 9007199254740993", "/patternProperties/^a"]),
             ({"guided_json": {"$ref": "https://example.com/s.json"}}, "guided_json", ["https://example.com/s.json"]),
             ({"guided_regex": "("}, "guided_regex", ["regex"]),
             ({**schema, "bad_words": ["a"]}, "response_format.json_schema.schema", ["bad_words"]),
