@@ -13,7 +13,7 @@
 #include "grammar/JsonText.h"
 #include "text/JsonScanner.h"
 #include "text/KeptSchema.h"
-#include "text/LarkText.h"
+#include "text/LarkDocument.h"
 
 #include "qwen/Support/Error.h"
 #include "qwen/Support/JsonDigits.h"
@@ -194,18 +194,31 @@ static ordered_json parse(const std::string &text) {
   return parseWithDigits(text, "the grammar", kRequestJson);
 }
 
-static std::string withFewObjects(const std::string &text) {
+namespace {
+/// A text for llguidance, and the language of it.
+struct GrammarText {
+  const char *language;
+  std::string text;
+};
+} // namespace
+
+static constexpr const char *kLark = "lark";
+
+static GrammarText withFewObjects(const std::string &text) {
   ordered_json schema = parse(text);
   if (schema == true)
     schema = ordered_json::object();
   if (!schema.is_object())
     throw Error("a schema must be an object or true");
   requireParts(countObjects(schema), "objects");
-  return withForm(std::move(schema)).dump();
+  const LarkDocument document = larkDocument(schema, schema, "part");
+  if (!document.schema.empty())
+    return {"json_schema", document.schema};
+  return {kLark, "start: " + document.expression + "\n" + document.rules};
 }
 
 /// A Lark grammar of the strings of a JSON array.
-static std::string anyOf(const std::string &text) {
+static GrammarText anyOf(const std::string &text) {
   // One expression, as a rule for each would exceed the rules at one place.
   std::string rule = "start: CHOICE\nCHOICE: ";
   const char *before = "";
@@ -213,19 +226,18 @@ static std::string anyOf(const std::string &text) {
     rule += before + each.dump(-1, ' ', /*ensure_ascii=*/true);
     before = " | ";
   }
-  return rule;
+  return {kLark, rule};
 }
 
 namespace {
 /// How llguidance reads the text of a kind, and the JSON of its answers.
 struct KindRow {
-  const char *name;
-  std::string (*write)(const std::string &text);
+  GrammarText (*write)(const std::string &text);
   JsonPart json;
 };
 } // namespace
 
-static std::string same(const std::string &text) { return text; }
+static GrammarText regex(const std::string &text) { return {"regex", text}; }
 
 /// Refuses expressions that "&" joins if they may go on in too many ways. The
 /// parts of one may be anywhere.
@@ -265,25 +277,25 @@ static std::string withKeptSchemas(const std::string &text) {
   return kept + text.substr(from);
 }
 
-static std::string withFewRules(const std::string &text) {
+static GrammarText withFewRules(const std::string &text) {
   requireParts(static_cast<size_t>(std::ranges::count(text, ':')), "colons");
   requireFewJoined(text);
-  return withKeptSchemas(text);
+  return {kLark, withKeptSchemas(text)};
 }
 
 /// Its rules come from callGrammar and are few; its schemas are the request's.
-static std::string withFewSchemas(const std::string &text) {
+static GrammarText withFewSchemas(const std::string &text) {
   requireParts(static_cast<size_t>(std::ranges::count(text, '{')), "objects");
-  return text;
+  return {kLark, text};
 }
 
 /// By GrammarKind.
 static constexpr KindRow kKinds[] = {
-    {"json_schema", withFewObjects, JsonPart::All},
-    {"regex", same, JsonPart::None},
-    {"lark", anyOf, JsonPart::None},
-    {"lark", withFewRules, JsonPart::None},
-    {"lark", withFewSchemas, JsonPart::BetweenMarks},
+    {withFewObjects, JsonPart::All},
+    {regex, JsonPart::None},
+    {anyOf, JsonPart::None},
+    {withFewRules, JsonPart::None},
+    {withFewSchemas, JsonPart::BetweenMarks},
 };
 
 //===----------------------------------------------------------------------===//
@@ -388,13 +400,13 @@ LlCompiler::compile(const GrammarSource &source,
   };
   requireRunning();
   const KindRow &kind = kKinds[static_cast<size_t>(source.kind)];
-  const std::string text = kind.write(source.text);
+  const auto [language, text] = kind.write(source.text);
   const LlgConstraintInit init = initOf(vocabulary.get());
 
   std::array<char, 4096> error = {};
   int32_t failed = 0;
   runOnLargeStack([&] {
-    failed = qwen_check_grammar(kind.name, text.c_str(), &init.limits,
+    failed = qwen_check_grammar(language, text.c_str(), &init.limits,
                                 error.data(), error.size());
   });
   if (failed)
@@ -402,7 +414,7 @@ LlCompiler::compile(const GrammarSource &source,
   requireRunning();
   Matcher matcher;
   runOnLargeStack(
-      [&] { matcher.reset(llg_new_matcher(&init, kind.name, text.c_str())); });
+      [&] { matcher.reset(llg_new_matcher(&init, language, text.c_str())); });
   requireRunning();
   // Some faults show when tokens are looked for.
   if (llg_matcher_is_error(matcher.get()) ||

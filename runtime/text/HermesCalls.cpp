@@ -6,6 +6,7 @@
 
 #include "text/CallFormat.h"
 #include "text/JsonScanner.h"
+#include "text/LarkDocument.h"
 #include "text/LarkText.h"
 #include "text/SchemaTypes.h"
 
@@ -292,6 +293,7 @@ std::string qwen::writeHermesRules(const Tool &tool, const std::string &rule,
   schema["type"] = "object";
   const std::string before =
       "{\"name\": \"" + jsonEscaped(tool.name) + "\", \"arguments\": ";
-  return rule + ": " + larkString(before) + " " + larkDocument(schema) +
-         " \"}\"\n";
+  const LarkDocument document = larkDocument(schema, schema, rule + "-doc");
+  return rule + ": " + larkString(before) + " " + document.expression +
+         " \"}\"\n" + document.rules;
 }

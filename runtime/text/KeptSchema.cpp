@@ -97,6 +97,16 @@ static void forEachSchema(
   act(schema, path);
 }
 
+void qwen::forEachPart(J schema, const std::function<void(J part)> &act) {
+  if (!schema.is_object())
+    return;
+  for (const Inner &row : kInner)
+    if (const auto found = schema.find(row.keyword);
+        found != schema.end() && row.about != About::Nothing)
+      forEachIn<const ordered_json>(
+          row, *found, [&](J each, const std::string &) { act(each); });
+}
+
 //===----------------------------------------------------------------------===//
 // Keywords that forbid nothing
 //===----------------------------------------------------------------------===//
@@ -140,6 +150,13 @@ static constexpr Neutral kNeutral[] = {
     {"dependentRequired", isEmptyObject},
     {"dependentSchemas", isEmptyObject},
 };
+
+bool qwen::forbidsNothing(std::string_view keyword, J value) {
+  const auto *const row =
+      std::ranges::find(kNeutral, keyword, &Neutral::keyword);
+  return isNote(keyword) ||
+         (row != std::end(kNeutral) && row->forbidsNothing(value));
+}
 
 static void dropNeutral(ordered_json &schema) {
   for (const Neutral &row : kNeutral)
@@ -331,6 +348,14 @@ Cost Sizer::ownOf(J schema) {
   return cost;
 }
 
+/// Whether only notes are beside a reference. llguidance does not know one.
+static bool isAlone(J schema) {
+  return std::ranges::all_of(schema.items(), [](const auto &member) {
+    return member.key() == "$ref" ||
+           (isNote(member.key()) && member.key() != "deprecated");
+  });
+}
+
 Cost Sizer::sizeOf(J schema) {
   if (!schema.is_object())
     return {};
@@ -363,14 +388,14 @@ Cost Sizer::sizeOf(J schema) {
     if (const ordered_json *const target = resolve(root, schema["$ref"])) {
       const Cost other = sizeOf(*target);
       // Alone, it stays a reference.
-      if (schema.size() > 1)
-        add(other);
-      else
-        cost = {.parts = 1,
-                .whole = other.whole,
+      if (isAlone(schema))
+        cost = {.parts = cost.parts,
+                .whole = std::max(cost.whole, other.whole),
                 .alternatives = other.alternatives,
-                .ways = other.ways,
-                .divisor = other.divisor};
+                .ways = std::max(cost.ways, other.ways),
+                .divisor = std::max(cost.divisor, other.divisor)};
+      else
+        add(other);
     }
   require(cost);
   known[&schema] = cost;

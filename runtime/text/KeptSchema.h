@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
+#include <functional>
 
 namespace qwen {
 
@@ -33,9 +34,20 @@ struct SchemaLimits {
 /// The same schema for llguidance: without keywords that forbid nothing, such
 /// as a format that is not known (JSON Schema 2020-12 Validation, 7.2.3), and
 /// with bounds of numbers that a double has. Throws Error, which names the
-/// keyword and its place, if a value of a keyword cannot be kept or the
-/// schema exceeds SchemaLimits.
+/// keyword and its place, if a value of a keyword cannot be kept, such as a
+/// constant with an inexactNumber (SchemaNumbers.h), or if the schema exceeds
+/// SchemaLimits.
 nlohmann::ordered_json keptSchema(nlohmann::ordered_json schema);
+
+/// Whether a keyword with this value forbids no value.
+bool forbidsNothing(std::string_view keyword,
+                    const nlohmann::ordered_json &value);
+
+/// Calls `act` for the schemas that the keywords of a schema give its value and
+/// the parts of its value, without those behind references.
+void forEachPart(
+    const nlohmann::ordered_json &schema,
+    const std::function<void(const nlohmann::ordered_json &part)> &act);
 
 /// A schema that allows all documents of `schema`, without keywords that
 /// grammars never keep. oneOf becomes anyOf.

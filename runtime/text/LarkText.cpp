@@ -2,19 +2,16 @@
 
 #include "text/LarkText.h"
 
-#include "text/KeptSchema.h"
-
-#include "qwen/Support/Error.h"
+#include <nlohmann/json.hpp>
 
 #include <map>
 #include <vector>
 
 using namespace qwen;
-using nlohmann::ordered_json;
 
 std::string qwen::larkString(std::string_view text) {
   // Lark has no control characters in strings, 0x7f among them.
-  return ordered_json(text).dump(-1, ' ', /*ensure_ascii=*/true);
+  return nlohmann::json(text).dump(-1, ' ', /*ensure_ascii=*/true);
 }
 
 /// The rests of words by their first characters.
@@ -60,19 +57,4 @@ std::string qwen::larkTextWithout(std::span<const std::string_view> words,
   const std::string starts = "(<" + startOf(rests) + ")*";
   return "/(?s:([^<]|" + starts + "<" + missOf(rests) + ")" +
          (mayBeEmpty ? "*" : "+") + starts + ")/";
-}
-
-ordered_json qwen::withForm(ordered_json schema) {
-  constexpr const char *kOptions = "x-guidance";
-  if (schema.contains(kOptions))
-    throw Error(std::string("the keyword ") + kOptions + " is not kept");
-  schema = keptSchema(std::move(schema));
-  schema[kOptions] = {{"whitespace_flexible", false},
-                      {"item_separator", ", ?"},
-                      {"key_separator", ": ?"}};
-  return schema;
-}
-
-std::string qwen::larkDocument(const ordered_json &schema) {
-  return "%json " + withForm(schema).dump();
 }

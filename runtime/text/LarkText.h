@@ -7,8 +7,6 @@
 #ifndef QWEN_RUNTIME_TEXT_LARKTEXT_H
 #define QWEN_RUNTIME_TEXT_LARKTEXT_H
 
-#include <nlohmann/json.hpp>
-
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,15 +21,6 @@ std::string larkString(std::string_view text);
 /// and none is the start of another.
 std::string larkTextWithout(std::span<const std::string_view> words,
                             bool mayBeEmpty);
-
-/// The schema that a grammar keeps (keptSchema) with the form of its documents:
-/// one line, in which one space may follow a comma and a colon. Space without a
-/// bound is what models repeat until the answer is full. Throws Error like
-/// keptSchema, and if the schema has a form of its own.
-nlohmann::ordered_json withForm(nlohmann::ordered_json schema);
-
-/// A document of the JSON schema, an object, in that form.
-std::string larkDocument(const nlohmann::ordered_json &schema);
 
 } // namespace qwen
 

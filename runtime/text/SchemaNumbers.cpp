@@ -17,8 +17,8 @@ using nlohmann::ordered_json;
 
 using J = const ordered_json &;
 
-[[noreturn]] static void refuse(const std::string &keyword,
-                                const std::string &why) {
+[[noreturn]] static void refuseNumber(const std::string &keyword,
+                                      const std::string &why) {
   throw Error(keyword + " " + why);
 }
 
@@ -86,7 +86,7 @@ static bool moveBound(ordered_json &schema, const char *keyword,
       row.sign *
       (isOpen && isExact ? std::nextafter(nearest, inwards) : nearest);
   if (bound < -kMostNumber)
-    refuse(keyword, value.dump() + " is beyond the integers of 64 bits");
+    refuseNumber(keyword, value.dump() + " is beyond the integers of 64 bits");
   if (isExact && !isOpen && bound <= kMostNumber)
     return false;
   // As an integer: llguidance reads large doubles inexactly.
@@ -117,7 +117,7 @@ static void moveBounds(ordered_json &schema) {
     most = schema.value("maximum", ordered_json());
   if (isMoved && least.is_number() && most.is_number() &&
       least.get<double>() > most.get<double>())
-    refuse("minimum", "and maximum have no double between them");
+    refuseNumber("minimum", "and maximum have no double between them");
 }
 
 /// Gives a number of 19 digits its other bound, too, which llguidance needs.
@@ -133,19 +133,26 @@ static void addBound(ordered_json &schema, const char *keyword,
 // Constants
 //===----------------------------------------------------------------------===//
 
-/// Refuses numbers whose digits llguidance would change.
-static void requireExact(J value, const char *keyword) {
-  if (value.is_structured())
+const ordered_json *qwen::inexactNumber(J value) {
+  if (value.is_structured()) {
     for (J each : value)
-      requireExact(each, keyword);
+      if (const ordered_json *const found = inexactNumber(each))
+        return found;
+    return nullptr;
+  }
   const bool isExact =
       !digitsOf(value) &&
-      (!value.is_number_integer() ||
+      (!value.is_number() ||
        (roundTowards(value, INFINITY) == roundTowards(value, -INFINITY) &&
         std::abs(value.get<double>()) <= kMostNumber));
-  if (!isExact)
-    refuse(keyword,
-           dumpWithDigits(value) + " has digits that a double does not keep");
+  return isExact ? nullptr : &value;
+}
+
+/// Refuses numbers whose digits llguidance would change.
+static void requireExact(J value, const char *keyword) {
+  if (const ordered_json *const found = inexactNumber(value))
+    refuseNumber(keyword, dumpWithDigits(*found) +
+                              " has digits that a double does not keep");
 }
 
 //===----------------------------------------------------------------------===//
@@ -177,10 +184,10 @@ static void checkDivisor(ordered_json &schema) {
     return;
   *divisor = withDoubles(*divisor);
   if (divisor->is_number() && scaledDivisor(*divisor).value_or(0) == 0)
-    refuse("multipleOf", divisor->dump() +
-                             " must be above 0 and have at most " +
-                             std::to_string(SchemaLimits::kDivisor) +
-                             " states, one for each remainder");
+    refuseNumber("multipleOf", divisor->dump() +
+                                   " must be above 0 and have at most " +
+                                   std::to_string(SchemaLimits::kDivisor) +
+                                   " states, one for each remainder");
 }
 
 /// A count that no answer reaches bounds nothing, or forbids all.
@@ -197,8 +204,8 @@ static void checkCounts(ordered_json &schema) {
       schema.erase(keyword);
   for (const char *keyword : {"minLength", "minItems", "minProperties"})
     if (isPast(keyword))
-      refuse(keyword,
-             dumpWithDigits(schema[keyword]) + " is more than an answer has");
+      refuseNumber(keyword, dumpWithDigits(schema[keyword]) +
+                                " is more than an answer has");
 }
 
 void qwen::checkNumbers(ordered_json &schema) {

@@ -15,9 +15,14 @@ namespace qwen {
 
 /// Moves the bounds of a schema inwards to numbers that stay what they are, and
 /// erases maximum counts that no answer reaches. Throws Error, which names the
-/// keyword, if a number cannot be kept, such as a constant whose
-/// digits a double does not have.
+/// keyword, if a number cannot be kept, such as a constant with an
+/// inexactNumber.
 void checkNumbers(nlohmann::ordered_json &schema);
+
+/// A number in `value`, a constant, that llguidance changes; null if there is
+/// none.
+const nlohmann::ordered_json *
+inexactNumber(const nlohmann::ordered_json &value);
 
 /// The divisor of a schema that was checked, without its decimal point; 1 if it
 /// has none. A state stands for each remainder.

@@ -64,6 +64,14 @@ static SchemaTypes typeOfValue(J value) {
   }
 }
 
+bool qwen::isNote(std::string_view keyword) {
+  constexpr std::string_view kNotes[] = {
+      "title",      "description", "default",   "examples",
+      "$comment",   "readOnly",    "writeOnly", "$schema",
+      "deprecated", "$defs",       "$id",       "definitions"};
+  return std::ranges::count(kNotes, keyword);
+}
+
 const ordered_json *qwen::resolve(J root, J reference) {
   if (!reference.is_string())
     return nullptr;

@@ -41,6 +41,9 @@ bool hasProperty(const nlohmann::ordered_json &schema, const std::string &key);
 SchemaTypes schemaTypes(const nlohmann::ordered_json &root,
                         const nlohmann::ordered_json &schema);
 
+/// Whether a keyword of a schema forbids no value.
+bool isNote(std::string_view keyword);
+
 /// What a reference "#/a/b" within `root` stands for, or null.
 const nlohmann::ordered_json *resolve(const nlohmann::ordered_json &root,
                                       const nlohmann::ordered_json &reference);

@@ -1,11 +1,13 @@
 //===- XmlGrammar.cpp - Grammars of calls with a tag for each parameter ---===//
 
 #include "text/CallFormat.h"
+#include "text/LarkDocument.h"
 #include "text/LarkText.h"
 #include "text/SchemaTypes.h"
 #include "text/XmlTags.h"
 
 #include "qwen/Support/Error.h"
+#include "qwen/Support/JsonDigits.h"
 
 #include <algorithm>
 #include <cctype>
@@ -16,15 +18,6 @@ using namespace qwen::xml;
 using nlohmann::ordered_json;
 
 using J = const ordered_json &;
-
-/// Keywords that forbid no value.
-static bool isNote(std::string_view key) {
-  constexpr std::string_view kNotes[] = {
-      "title",      "description", "default",   "examples",
-      "$comment",   "readOnly",    "writeOnly", "$schema",
-      "deprecated", "$defs",       "$id",       "definitions"};
-  return std::ranges::count(kNotes, key);
-}
 
 [[noreturn]] static void refuse(const std::string &keyword,
                                 const std::string &of) {
@@ -65,18 +58,6 @@ static const ordered_json &followed(J root, J schema) {
   return *found;
 }
 
-/// Refuses references that mean something else in a schema of its own.
-static void requireReferences(J part, const std::string &of) {
-  if (part.is_object() && part.contains("$ref") && part["$ref"].is_string()) {
-    const auto &text = part["$ref"].get_ref<const std::string &>();
-    if (!text.starts_with("#/$defs/") && !text.starts_with("#/definitions/"))
-      refuse("$ref " + text, of);
-  }
-  if (part.is_structured())
-    for (J each : part)
-      requireReferences(each, of);
-}
-
 namespace {
 /// Writes the rules of a call.
 class XmlRules {
@@ -115,8 +96,8 @@ private:
   const Tool &tool;
   const std::string rule;
   std::string texts;
-  size_t terminals = 0;
-  /// Number of bytes of documents' schemas; each has all definitions.
+  size_t terminals = 0, documents = 0;
+  /// Number of bytes of documents; each has all definitions.
   size_t size = 0;
 };
 } // namespace
@@ -160,31 +141,31 @@ std::string XmlRules::terminal(const std::string &text) {
 }
 
 std::string XmlRules::document(J schema, const std::string &of) {
-  ordered_json whole = schema;
-  const std::string text = schema.dump();
-  if (text.find("\"$ref\"") != std::string::npos)
-    for (const char *key : {"$defs", "definitions"})
-      if (tool.parameters.contains(key))
-        whole[key] = tool.parameters[key];
-  requireReferences(whole, of);
-  std::string written = larkDocument(whole) + " " + larkString(kValueEnd);
-  size += written.size();
+  LarkDocument written;
+  try {
+    written = larkDocument(tool.parameters, schema,
+                           rule + "-doc" + std::to_string(documents++));
+  } catch (const Error &error) {
+    throw Error(of + ": " + error.what());
+  }
+  size += written.expression.size() + written.rules.size();
   if (size > kMostBytes)
     throw Error("the schemas of parameters have more than " +
                 std::to_string(kMostBytes) + " bytes");
-  return written;
+  texts += written.rules;
+  return written.expression + " " + larkString(kValueEnd);
 }
 
 std::string XmlRules::oneOf(J values, const Value &of) const {
   std::string all;
   for (J value : values) {
     const std::string text =
-        value.is_string() ? value.get<std::string>() : value.dump();
+        value.is_string() ? value.get<std::string>() : dumpWithDigits(value);
     // What the reader takes for another value is left out.
     const std::string read = of.types == kStringType
                                  ? '"' + jsonEscaped(text) + '"'
                                  : typedValue(text, of.types, of.values);
-    if (ordered_json::parse(read) == value &&
+    if (parseWithDigits(read, "a value") == value &&
         text.find("</") == std::string::npos)
       all += (all.empty() ? "(" : " | ") +
              larkString(text + std::string(kValueEnd));

@@ -33,6 +33,9 @@ SCHEMAS = [
     {"type": "object", "properties": {"when": {"type": "string", "format": "date-time"}, "id": {"type": "string", "pattern": "^[A-Z]{2}-[0-9]{1,4}$"},
                                       "price": {"type": "integer", "multipleOf": 5, "minimum": 0, "maximum": 1000}},
      "required": ["when", "id", "price"], "additionalProperties": False},
+    # Numbers that no double has.
+    {"type": "object", "properties": {"id": {"$ref": "#/$defs/id"}, "parents": {"type": "array", "items": {"$ref": "#/$defs/id"}, "maxItems": 3}, "name": WORD},
+     "required": ["id", "parents"], "additionalProperties": False, "$defs": {"id": {"type": "integer", "enum": [9007199254740993, 18446744073709551617, 7]}}},
 ]
 
 

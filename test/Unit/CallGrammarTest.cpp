@@ -126,6 +126,19 @@ TEST_F(CallGrammarTest, KeepsArgumentsAsJson) {
   expect(*grammarOf("hermes", {.isRequired = true}, tools(), {0}),
          {hermes("look", "{}"), hermes("look", R"({"other": 0})")},
          {hermes("look", "1")});
+  // Rules around numbers with many digits, of two tools.
+  const auto toolWith = [](const char *name, const std::string &number) {
+    return toolOf(name, R"({"properties": {"id": {"const": )" + number +
+                            R"(}}, "required": ["id"]})");
+  };
+  expect(*grammarOf("hermes", {.isRequired = true},
+                    {toolWith("f", "9007199254740993"),
+                     toolWith("g", "9007199254740995")}),
+         {hermes("f", R"({"id": 9007199254740993, "x": 1})"),
+          hermes("g", R"({"id":9007199254740995})")},
+         {hermes("f", R"({"id": 9007199254740995})"),
+          hermes("f", R"({"id": 9007199254740992})"), hermes("g", "{}"),
+          hermes("g", R"({"id": 9007199254740995, "id": 1})")});
 }
 
 TEST_F(CallGrammarTest, KeepsArgumentsAsTags) {
@@ -159,6 +172,8 @@ TEST_F(CallGrammarTest, WritesTagsOfManySchemas) {
                   {toolOf("f", R"({"properties": {"a": )" + schema +
                                    R"(}, "required": ["a"], "$defs": {
                          "word": {"type": "string", "title": "Word"},
+                         "id": {"type": "integer", "enum": [9007199254740993, 7]},
+                         "ids": {"items": {"$ref": "#/$defs/id"}},
                          "kind": {"enum": ["x", "y"], "type": "string"}}})")});
     for (const std::string &text : accepted)
       EXPECT_TRUE(accepts(*grammar, idsOf(xml("f", {"a", text}))))
@@ -189,6 +204,13 @@ TEST_F(CallGrammarTest, WritesTagsOfManySchemas) {
   expectValues(R"({"type": "null"})", {"null"}, {"", "1"});
   expectValues(R"({"type": "array", "items": {"$ref": "#/$defs/kind"}})",
                {R"(["x", "y"])", "[]"}, {R"(["z"])", "x", "[\n]"});
+  // Numbers keep digits that a double does not.
+  expectValues(R"({"$ref": "#/$defs/id"})", {"9007199254740993", "7"},
+               {"9007199254740992"});
+  expectValues(R"({"enum": ["a", 9007199254740993]})", {"9007199254740993"},
+               {"9007199254740992"});
+  expectValues(R"({"type": "array", "items": {"$ref": "#/$defs/ids/items"}})",
+               {"[9007199254740993, 7]"}, {"[9007199254740992]"});
 }
 
 TEST_F(CallGrammarTest, RefusesKeywordsByName) {
@@ -216,7 +238,7 @@ TEST_F(CallGrammarTest, RefusesKeywordsByName) {
             "anyOf"},
            {"xml", property(R"({"enum": ["</parameter>"]})"), "enum"},
            {"xml", property(R"({"type": "array", "items": {"$ref": "#"}})"),
-            "$ref # of the parameter a"},
+            "the parameter a: $ref \"#\""},
            {"xml", R"({"minProperties": 1})", "minProperties"},
            {"xml", R"({"required": ["b"]})", "required \"b\""},
            {"xml", R"({"properties": {"a>": {}}})", "the name a>"},
