@@ -49,40 +49,38 @@ static int64_t arenaBytes(const Manifest &manifest) {
 /// because the system can take its memory pages back.
 static constexpr uint64_t kProcessBytes = uint64_t{16} << 20;
 
-namespace {
-/// The pages and snapshots that the options ask for.
-struct WantedState {
+/// The options, and the pages and snapshots that they ask for.
+struct qwen::WantedState {
+  const EngineOptions &options;
   int64_t pages, snapshots, snapshotBytes;
 
-  WantedState(const Manifest &manifest, const EngineOptions &options) {
+  WantedState(const Manifest &manifest, const EngineOptions &engineOptions)
+      : options(engineOptions), pages(options.kvPages),
+        snapshotBytes(bytesOf(manifest.caches, CacheKind::Fixed)) {
     // Looking for a snapshot reads the entries of all.
     constexpr int64_t kMostSnapshots = 1024;
-    snapshotBytes = bytesOf(manifest.caches, CacheKind::Fixed);
     snapshots = snapshotBytes ? std::min(kMostSnapshots,
                                          options.snapshotBytes / snapshotBytes)
                               : 0;
-    pages = options.kvPages;
     if (!pages)
       pages = std::max(1, options.sequences) *
               ceilDiv(manifest.model.context, kPageTokens);
   }
 };
-} // namespace
 
 /// Takes the memory of an engine from a budget. Weights that are not locked
 /// come after the pages of one sequence, since the system can take their memory
 /// back, and before further pages.
 static MemoryLease takeMemory(const Manifest &manifest, uint64_t weightBytes,
-                              const EngineOptions &options,
-                              MemoryBudget &budget) {
+                              const WantedState &wanted, MemoryBudget &budget) {
   using enum MemoryUse;
-  const WantedState wanted(manifest, options);
   const auto page = static_cast<uint64_t>(manifest.kv.pageBytes),
              snapshot = static_cast<uint64_t>(wanted.snapshotBytes),
              calls = static_cast<uint64_t>(arenaBytes(manifest)) +
                      resultBytes(manifest),
-             states = static_cast<uint64_t>(sequenceBytesOf(manifest.caches) *
-                                            std::max(1, options.sequences));
+             states =
+                 static_cast<uint64_t>(sequenceBytesOf(manifest.caches) *
+                                       std::max(1, wanted.options.sequences));
   const int64_t pages = std::max<int64_t>(1, wanted.pages),
                 first = std::min(pages,
                                  ceilDiv(manifest.model.context, kPageTokens));
@@ -103,7 +101,7 @@ static MemoryLease takeMemory(const Manifest &manifest, uint64_t weightBytes,
        .displacesWeights = true},
       {.use = Weights,
        .bytes = weightBytes,
-       .least = options.lock ? weightBytes : 0},
+       .least = wanted.options.lock ? weightBytes : 0},
       {.use = Pages,
        .bytes = static_cast<uint64_t>(pages - first) * page,
        .least = 0,
@@ -114,10 +112,9 @@ static MemoryLease takeMemory(const Manifest &manifest, uint64_t weightBytes,
 /// Makes the caches that the options ask for, or fewer pages and snapshots if
 /// the lease has not more.
 static SequenceState makeState(const Manifest &manifest,
-                               const EngineOptions &options,
+                               const WantedState &wanted,
                                const MemoryLease &lease,
                                const std::string &allows) {
-  const WantedState wanted(manifest, options);
   const auto of = [&](MemoryUse use, int64_t bytes, int64_t most) {
     return bytes
                ? std::min(most, static_cast<int64_t>(lease.bytes(use)) / bytes)
@@ -127,7 +124,7 @@ static SequenceState makeState(const Manifest &manifest,
       of(MemoryUse::Pages, manifest.kv.pageBytes, wanted.pages);
   return {manifest.caches,
           {.pages = pages,
-           .sequences = options.sequences,
+           .sequences = wanted.options.sequences,
            .context = manifest.model.context,
            .snapshots = static_cast<int32_t>(of(
                MemoryUse::Snapshots, wanted.snapshotBytes, wanted.snapshots)),
@@ -192,7 +189,7 @@ Engine::Engine(const Artifact &artifact, std::shared_ptr<ThreadPool> pool,
              std::array{WeightImage(artifact.weights(),
                                     artifact.header().weights.size)},
              artifact.header().weights.size, {}, std::move(pool), *budget,
-             options) {
+             WantedState(artifact.manifest(), options)) {
   // Before the code is checked: an error about the target says more than one
   // about a checksum.
   artifact.selectTarget(hostArch(), hostFeatures());
@@ -218,19 +215,20 @@ Engine::Engine(const Manifest &manifest, std::span<const WeightImage> images,
                std::vector<ForwardFn *> entries, ThreadPool &pool,
                const EngineOptions &options)
     : Engine(manifest, images, 0, std::move(entries), lent(pool),
-             *std::make_shared<MemoryBudget>(), options) {}
+             *std::make_shared<MemoryBudget>(),
+             WantedState(manifest, options)) {}
 
 Engine::Engine(const Manifest &manifest, std::span<const WeightImage> images,
                uint64_t weightBytes, std::vector<ForwardFn *> entries,
                std::shared_ptr<ThreadPool> threadPool, MemoryBudget &budget,
-               const EngineOptions &options)
+               const WantedState &wanted)
     : model(manifest), images(basesOf(images, manifest)),
       entries(std::move(entries)), pool(std::move(threadPool)),
       allowed(budget.describe()),
-      lease(takeMemory(manifest, weightBytes, options, budget)),
-      sequenceState(makeState(manifest, options, lease, allowed)),
-      callTokens(tokensPerCall(manifest, options)),
-      everySnapshot(options.snapshotEvery),
+      lease(takeMemory(manifest, weightBytes, wanted, budget)),
+      sequenceState(makeState(manifest, wanted, lease, allowed)),
+      callTokens(tokensPerCall(manifest, wanted.options)),
+      everySnapshot(wanted.options.snapshotEvery),
       arena(Mapping::memory(static_cast<size_t>(arenaBytes(manifest)),
                             "the arena")),
       result(Mapping::memory(resultBytes(manifest), "the result")) {
@@ -251,7 +249,7 @@ Engine::Engine(const Manifest &manifest, std::span<const WeightImage> images,
       most(manifest, [](const ProgramInfo &of) { return of.ops.size(); })));
   indices.reserve(tokens);
   callRows.reserve(tokens);
-  const auto count = static_cast<size_t>(options.sequences);
+  const auto count = static_cast<size_t>(wanted.options.sequences);
   nextPositions.resize(count);
   stopPositions.resize(count);
   failures.reserve(count);

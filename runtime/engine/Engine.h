@@ -46,6 +46,9 @@ struct InputRows {
 /// The bytes of a weight image, which must outlive an engine.
 using WeightImage = std::span<const uint8_t>;
 
+/// What the options of an engine ask for (Engine.cpp).
+struct WantedState;
+
 /// A model that is ready to run. Only one thread may use it at a time; engines
 /// with the same threads run their calls in turns. `run` allocates no memory.
 class Engine {
@@ -174,7 +177,7 @@ private:
   Engine(const Manifest &manifest, std::span<const WeightImage> images,
          uint64_t weightBytes, std::vector<ForwardFn *> entries,
          std::shared_ptr<ThreadPool> pool, MemoryBudget &budget,
-         const EngineOptions &options);
+         const WantedState &wanted);
 
   /// Throws Error if a token does not follow in its sequence, or if the model
   /// does not give its row.
