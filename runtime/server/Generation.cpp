@@ -174,12 +174,15 @@ void Generation::start(std::shared_ptr<const Grammar> answerGrammar) {
   grammar = std::move(answerGrammar);
   const RequestId id = scheduler.submit(
       *next(), [self = shared_from_this()] { return self->next(); });
-  const std::lock_guard lock(mutex);
-  phase = Phase::Started;
-  series = id;
-  // `cancel` knew no series.
-  if (stopping.stop_requested())
-    scheduler.cancel(series);
+  {
+    const std::lock_guard lock(mutex);
+    phase = Phase::Started;
+    series = id;
+    // `cancel` knew no series.
+    if (stopping.stop_requested())
+      scheduler.cancel(series);
+  }
+  wake();
 }
 
 void Generation::refuse(ApiError error) {

@@ -6,11 +6,13 @@
 
 #include <string>
 #include <system_error>
+#include <utility>
 
 using namespace qwen;
 using namespace qwen::server;
 
-GrammarThreads::GrammarThreads(size_t count) {
+GrammarThreads::GrammarThreads(size_t count, std::function<void()> onWork)
+    : afterWork(std::move(onWork)) {
   try {
     for (size_t i = 0; i < count; ++i)
       threads.emplace_back([this] { work(); });
@@ -61,6 +63,7 @@ void GrammarThreads::work() {
     const auto place = running.insert(running.end(), job.stop);
     lock.unlock();
     job.work();
+    afterWork();
     // What the work holds ends without the lock.
     job = {};
     lock.lock();

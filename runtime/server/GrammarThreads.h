@@ -24,8 +24,10 @@ public:
   /// Makes a grammar, which ends soon after a request to stop. Must not throw.
   using Work = std::function<void()>;
 
+  /// `onWork` is called by a thread after each work, and must not throw.
   /// Throws Error if the system has no thread for it.
-  explicit GrammarThreads(size_t threads = kThreads);
+  explicit GrammarThreads(
+      size_t threads = kThreads, std::function<void()> onWork = [] {});
   /// Requests all work to stop, and waits for its end.
   ~GrammarThreads();
   GrammarThreads(const GrammarThreads &) = delete;
@@ -45,6 +47,7 @@ private:
   /// Ends the threads.
   void end();
 
+  const std::function<void()> afterWork;
   std::mutex mutex;
   std::condition_variable added;
   std::deque<Job> waiting;

@@ -82,7 +82,8 @@ Service::Service(const Model &servedModel, Engine &engine,
       pages(engine.state().pages()),
       mostBytes(tokenizer.mostBytes(manifest.model.context)),
       scheduler(engine, scheduling),
-      grammarThreads(limits.hasGrammars ? GrammarThreads::kThreads : 0) {}
+      grammarThreads(limits.hasGrammars ? GrammarThreads::kThreads : 0,
+                     scheduling.onStep) {}
 
 static Reply optionsReply(const std::string &path) {
   const std::string methods = routeTable().methodsOf(path);

@@ -34,7 +34,8 @@ struct ToolSupport {
 class Service final : public HttpHandler {
 public:
   /// `engine` is the model's, and nothing else may use it. Both must outlive
-  /// the service; so must what `scheduling` refers to. `needsKey`: requests
+  /// the service; so must what `scheduling` refers to, whose `onStep` is also
+  /// called after each grammar, by its thread. `needsKey`: requests
   /// need a key. Throws Error if the model has no tokenizer, its chat template
   /// is not supported, an option is not right or the system gives no thread.
   Service(const Model &model, Engine &engine,

@@ -362,7 +362,8 @@ if import_from("jsonschema[format]==4.26.0", packages):
     import jsonschema
 else:
     print("skipped: no jsonschema to validate documents")
-server = Server(stories)
+# A grammar that was made wakes its request, which else looks again after 600 s.
+server = Server(stories, "--keep-alive", "600")
 documents(server, jsonschema)
 forced(server)
 other_forms(server)

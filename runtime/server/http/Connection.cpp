@@ -366,11 +366,9 @@ asio::awaitable<bool> Connection::watch() {
 }
 
 asio::awaitable<bool> Connection::awaitStart() {
-  // The scheduler's steps wake connections, and it does not have the request.
-  constexpr std::chrono::milliseconds kPause(5);
   CloseUnlessDone end(stream);
   while (!running->hasStarted())
-    co_await waitForChange(kPause);
+    co_await waitForChange(milliseconds(shared.options.keepAlive));
   co_return end.done(true);
 }
 

@@ -31,7 +31,8 @@ public:
   std::string address() const;
 
   /// Lets connections go on whose streams have changed. Called after each step
-  /// of the scheduler, so that a step wakes this server's thread once.
+  /// of the scheduler, so that a step wakes this server's thread once, and
+  /// after each grammar. All threads may call it.
   void wake();
 
   /// Serves until SIGTERM or SIGINT, and then until all requests have ended or

@@ -61,8 +61,7 @@ public:
   };
 
   virtual ~ReplyStream() = default;
-  /// Whether the model answers the request, or it was refused before. WakeFn
-  /// does not wait for it.
+  /// Whether the model answers the request, or it was refused before.
   virtual bool hasStarted() const { return true; }
   /// Whether the parts are events, which are sent as they come. Else the last
   /// part has the whole body. A request that was refused has no events.
