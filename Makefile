@@ -3,7 +3,7 @@
 
 CMAKE := .venv/bin/cmake
 
-.PHONY: demo install deb test test-full tidy docs web setup setup-tests
+.PHONY: demo install packages packages-test test test-full tidy docs web setup setup-tests
 
 # Compiles models/stories for this CPU and prints generated text: stdout is that text alone.
 demo: setup
@@ -14,9 +14,13 @@ prefix := /usr/local
 install: setup
 	@$(CMAKE) -DPREFIX=$(prefix) -P cmake/install.cmake 3>&2
 
-# Makes a Debian package in build/.
-deb: setup
-	@$(CMAKE) -P cmake/deb.cmake 3>&2
+# Makes an archive and a Debian package in build/packages.
+packages: setup
+	@$(CMAKE) -P cmake/packages.cmake 3>&2
+
+# Installs and uses these packages in systems where nothing else is installed.
+packages-test: packages setup-tests
+	@.venv/bin/python test/Integration/systems.py build/packages models/stories
 
 # Builds everything and runs the tests.
 test: setup-tests

@@ -1,12 +1,19 @@
-# What `make install` and the Debian package (`make deb`) contain. Neither builds:
-# cmake/install.cmake and cmake/deb.cmake build first.
+# What `make install` and the packages contain. None of them builds: cmake/install.cmake
+# and cmake/packages.cmake build first.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+qwen_make_portable(qwenrt-shared)
+qwen_make_portable(qwen-run)
 install(TARGETS qwen-run)
 if(TARGET qwen-opt)
-  # libMLIR lies in LLVM's folder only.
-  set_target_properties(qwen-opt PROPERTIES INSTALL_RPATH ${LLVM_LIBRARY_DIR})
+  qwen_make_portable(qwen-opt)
+  if(QWEN_PORTABLE)
+    qwen_leave_out_targets(qwen-opt)
+  else()
+    # libMLIR lies in LLVM's folder only.
+    set_target_properties(qwen-opt PROPERTIES INSTALL_RPATH ${LLVM_LIBRARY_DIR})
+  endif()
   install(TARGETS qwen-opt)
 endif()
 
@@ -50,6 +57,21 @@ string(REGEX REPLACE "/$" "" up ${up})
 configure_file(cmake/qwenrt.pc.in qwenrt.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/qwenrt.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
+# What packages contain besides (cmake/packages.cmake): the licences, and in an archive
+# the program that installs it.
+set(documents ${CMAKE_INSTALL_DATADIR}/doc/qwen-compiler)
+install(CODE "
+  set(file \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${documents}/copyright\")
+  cmake_path(GET file PARENT_PATH folder)
+  file(MAKE_DIRECTORY \${folder})
+  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/.venv/bin/python ${CMAKE_SOURCE_DIR}/cmake/licences.py ${CMAKE_BINARY_DIR}
+    bin/qwen-run bin/qwen-opt runtime/libqwenrt.so OUTPUT_FILE \${file} COMMAND_ERROR_IS_FATAL ANY)
+  file(CHMOD \${file} PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)" COMPONENT licences EXCLUDE_FROM_ALL)
+configure_file(deploy/install.sh install.sh @ONLY)
+foreach(folder . ${documents})
+  install(PROGRAMS ${CMAKE_BINARY_DIR}/install.sh DESTINATION ${folder} COMPONENT archive EXCLUDE_FROM_ALL)
+endforeach()
+
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME qwen-compiler)
 set(CPACK_PACKAGE_CONTACT "Qwen compiler <maintainers@users.noreply.a-seed-22ece77f.example>")
@@ -57,15 +79,24 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_PACKAGE_DESCRIPTION "qwen-opt turns a Qwen model into one file for one CPU. qwen-run maps that
 file and runs it: in a terminal, over files of requests, and as a server with
 OpenAI's API. libqwenrt has a C interface for other programs.")
+set(CPACK_PACKAGE_FILE_NAME qwen-compiler-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_INSTALL_CMAKE_PROJECTS "${CMAKE_BINARY_DIR};${PROJECT_NAME};ALL;/;${CMAKE_BINARY_DIR};${PROJECT_NAME};licences;/")
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-if(TARGET qwen-opt)
-  # dpkg-shlibdeps may miss it: in LLVM's folder, where libMLIR lies, a package of
-  # headers has the name of libLLVM.
-  set(CPACK_DEBIAN_PACKAGE_DEPENDS libllvm${LLVM_VERSION_MAJOR})
+set(CPACK_DEBIAN_COMPRESSION_TYPE zstd)
+if(QWEN_PORTABLE)
+  file(STRINGS deploy/install.sh glibc REGEX "^glibc=")
+  string(REPLACE "glibc=" "" glibc ${glibc})
+  set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${glibc}), libgcc-s1")
+else()
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+  if(TARGET qwen-opt)
+    # dpkg-shlibdeps may miss it: in LLVM's folder, where libMLIR lies, a package of
+    # headers has the name of libLLVM.
+    set(CPACK_DEBIAN_PACKAGE_DEPENDS libllvm${LLVM_VERSION_MAJOR})
+  endif()
 endif()
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 # Folders that every umask has read.

@@ -131,10 +131,10 @@ function(qwen_add_library name)
 endfunction()
 
 # qwen_add_mlir_library(NAME SOURCES... [LINK TARGETS...]): a library that
-# includes MLIR. MLIR and LLVM themselves are linked as dylibs.
+# includes MLIR.
 function(qwen_add_mlir_library name)
   qwen_add_library(${name} ${ARGN})
-  target_link_libraries(${name} PUBLIC MLIR LLVM)
+  target_link_libraries(${name} PUBLIC QwenMLIR QwenLLVM)
 endfunction()
 
 # qwen_add_executable(NAME SOURCES... [COLD] [LINK TARGETS...])

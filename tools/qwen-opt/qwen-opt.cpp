@@ -9,6 +9,7 @@
 #include "Compile.h"
 #include "ExitCodes.h"
 
+#include "qwen/ABI/CpuFeatures.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
@@ -65,6 +66,18 @@ static void fatalError(void *, const char *reason, bool) {
   die(reason, qwen::ExitCode::Failure);
 }
 
+/// Ends the program on a processor that lacks what its own code needs, which is
+/// what every model needs, too.
+static void requireLeastFeatures() {
+  const qwen::CpuFeatureSet missing =
+      qwen::leastFeatures(qwen::hostArch()) - qwen::hostFeatures();
+  if (!missing.empty())
+    die("this CPU lacks " + qwen::toString(missing) +
+            ", which qwen-opt and the models that it compiles for this "
+            "architecture need; use another machine",
+        qwen::ExitCode::Failure);
+}
+
 static int runPassDriver(int argc, char **argv) {
   qwen::registerQwenPasses();
   qwen::registerPipeline();
@@ -96,6 +109,7 @@ int main(int argc, char **argv) {
   qwen::prepareProcess("qwen-opt");
   install_bad_alloc_error_handler(outOfMemory);
   install_fatal_error_handler(fatalError);
+  requireLeastFeatures();
   if (isPassDriver(argc, argv))
     return closeStreams(runPassDriver(argc, argv));
   return closeStreams(qwen::compileMain(argc, argv));

@@ -8,6 +8,8 @@
 #include "ProgressBar.h"
 #include "cache/CacheFolder.h"
 #include "qwen/Support/Error.h"
+#include "qwen/Support/Text.h"
+#include "qwen/Support/Version.h"
 
 #include <nlohmann/json.hpp>
 
@@ -98,8 +100,27 @@ private:
 };
 } // namespace
 
+/// Throws Error if the compiler is of another version than this program, which
+/// may not read what it writes.
+static void requireOwnVersion(const std::string &compiler) {
+  const std::string_view kName = "qwen-opt ";
+  std::string version;
+  runProgram(compiler, {"--version"},
+             {[&](std::string_view line) {
+                if (line.starts_with(kName))
+                  version = line.substr(kName.size());
+              },
+              [](std::string_view) {}});
+  if (!version.empty() && version != projectVersion())
+    throw Error(part::file(compiler) + " has version " +
+                part::found(printable(version)) + " when this qwen-run has " +
+                part::needed(projectVersion()) +
+                "; install both of one version");
+}
+
 void qwen::run::runCompiler(const std::string &compiler,
                             std::vector<std::string> arguments, int lock) {
+  requireOwnVersion(compiler);
   arguments.push_back("--progress=" + std::to_string(STDOUT_FILENO));
   CompilerOutput output;
   int status = 0;
