@@ -3,7 +3,7 @@
 
 CMAKE := .venv/bin/cmake
 
-.PHONY: demo install packages packages-test test test-full tidy docs web setup setup-tests
+.PHONY: arm-test demo install packages packages-test test test-full tidy docs web setup setup-tests
 
 # Compiles models/stories for this CPU and prints generated text: stdout is that text alone.
 demo: setup
@@ -31,6 +31,11 @@ test-full:
 	@QWEN_TEST_FULL=1 sh cmake/setup.sh tests
 	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/test.cmake 3>&2
 	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/tidy.cmake 3>&2
+
+# Builds the compiler for AArch64 and compares its files with those of this machine.
+arm-test: setup-tests
+	@sh cmake/setup.sh arm
+	@$(CMAKE) -P cmake/arm.cmake 3>&2
 
 # Runs clang-tidy on the sources.
 tidy: setup-tests

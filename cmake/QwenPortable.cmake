@@ -13,14 +13,23 @@ endfunction()
 # Defines QwenLLVM, QwenMLIR and QwenLLD after the packages are found. The linker reads of
 # archives what it needs.
 function(qwen_find_llvm)
-  file(GLOB llvm ${LLVM_LIBRARY_DIR}/libLLVM*.a)
-  file(GLOB mlir ${LLVM_LIBRARY_DIR}/libMLIR*.a)
+  set(folder ${LLVM_LIBRARY_DIR})
+  if(CMAKE_CROSSCOMPILING)
+    # The host's package has the headers, all but one, and the programs.
+    set(folder ${QWEN_LLVM_DIR}/lib)
+    include_directories(SYSTEM ${QWEN_LLVM_DIR}/include)
+    if(NOT EXISTS ${folder})
+      message(FATAL_ERROR "LLVM for ${CMAKE_SYSTEM_PROCESSOR} is missing in ${QWEN_LLVM_DIR}; run sh cmake/setup.sh arm")
+    endif()
+  endif()
+  file(GLOB llvm ${folder}/libLLVM*.a)
+  file(GLOB mlir ${folder}/libMLIR*.a)
   find_library(ZSTD NAMES libzstd.a REQUIRED)
   find_library(ZLIB NAMES libz.a REQUIRED)
   qwen_choose_libraries(QwenLLVM LLVM ${llvm} ${ZSTD} ${ZLIB})
   qwen_choose_libraries(QwenMLIR MLIR ${mlir})
   # By their paths, because the targets link LLVM's shared library.
-  qwen_choose_libraries(QwenLLD "lldELF;lldCommon" $<TARGET_FILE:lldELF> $<TARGET_FILE:lldCommon>)
+  qwen_choose_libraries(QwenLLD "lldELF;lldCommon" ${folder}/liblldELF.a ${folder}/liblldCommon.a)
 endfunction()
 
 # Targets of LLVM that qwen-opt compiles for.

@@ -1,6 +1,7 @@
 //===- TargetTest.cpp - Names and features of targets ---------------------===//
 
 #include "qwen/CodeGen/Backend/Target.h"
+#include "qwen/CodeGen/Backend/HostCpu.h"
 
 #include "TempDir.h"
 
@@ -72,6 +73,51 @@ TEST(Target, NativeHasTheFeaturesOfThisMachine) {
   EXPECT_EQ(target.arch, hostArch());
   EXPECT_EQ(target.features, hostFeatures());
   EXPECT_NE(target.name, "native");
+}
+
+TEST(Target, ArmMachineIsItsLeastCore) {
+  struct Core {
+    const char *midr;
+    /// "" is that of a machine of equal cores.
+    const char *capacity;
+  };
+  const struct {
+    std::vector<Core> cores;
+    const char *name;
+  } machines[] = {
+      {{{"0x00000000414fd0c1", ""}, {"0x00000000414fd0c1", ""}}, "neoverse-n1"},
+      {{{"0x00000000411fd401", ""}}, "neoverse-v1"},
+      // Raspberry Pi 4 and 5.
+      {{{"0x00000000410fd083", "1024"}}, "cortex-a72"},
+      {{{"0x00000000414fd0b1", ""}}, "cortex-a76"},
+      // RK3588 and RK3399.
+      {{{"0x00000000414fd0b0", "1024"}, {"0x00000000412fd050", "530"}},
+       "cortex-a55"},
+      {{{"0x00000000410fd034", "485"}, {"0x00000000410fd082", "1024"}},
+       "cortex-a53"},
+      // The fewest features come before the least speed: A53 lacks dot
+      // products.
+      {{{"0x00000000412fd050", "200"}, {"0x00000000410fd034", "500"}},
+       "cortex-a53"},
+      {{{"0x00000000411fd401", "1024"}, {"0x00000000000f0510", "512"}},
+       "generic"},
+      {{{"not a number", ""}}, "generic"},
+      {{}, "generic"},
+  };
+  for (const auto &machine : machines) {
+    const TempDir folder;
+    folder.write("possible", "0-7\n");
+    for (size_t i = 0; i < machine.cores.size(); ++i) {
+      const std::string core = "cpu" + std::to_string(i);
+      create_directories(folder.path() / core / "regs/identification");
+      folder.write(core + "/regs/identification/midr_el1",
+                   machine.cores[i].midr + std::string("\n"));
+      if (*machine.cores[i].capacity)
+        folder.write(core + "/cpu_capacity",
+                     machine.cores[i].capacity + std::string("\n"));
+    }
+    EXPECT_EQ(leastArmCore(folder.string()), machine.name);
+  }
 }
 
 TEST(Target, RefusesByName) {

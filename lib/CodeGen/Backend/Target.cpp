@@ -1,12 +1,12 @@
 //===- Target.cpp - Targets of generated code -----------------------------===//
 
 #include "qwen/CodeGen/Backend/Target.h"
+#include "qwen/CodeGen/Backend/HostCpu.h"
 #include "qwen/Support/Error.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/TargetParser/AArch64TargetParser.h"
-#include "llvm/TargetParser/Host.h"
 #include "llvm/TargetParser/X86TargetParser.h"
 #include <optional>
 
@@ -211,7 +211,7 @@ Target qwen::resolveTarget(StringRef spec) {
   if (spec == "native") {
     target.arch = hostArch();
     target.features = hostFeatures();
-    target.tuneCpu = llvm::sys::getHostCPUName().str();
+    target.tuneCpu = hostCpu();
     target.name = target.tuneCpu;
   } else {
     llvm::SmallVector<StringRef> parts;

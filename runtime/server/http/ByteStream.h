@@ -6,11 +6,9 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
+#include <boost/asio/ssl.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/basic_stream.hpp>
-#ifdef QWEN_TLS
-#include <boost/asio/ssl.hpp>
-#endif
 
 #include <array>
 #include <chrono>
@@ -21,12 +19,7 @@
 
 namespace qwen::server {
 
-#ifdef QWEN_TLS
 using TlsContext = boost::asio::ssl::context;
-#else
-/// A build without OpenSSL has none.
-struct TlsContext {};
-#endif
 
 /// The result of an operation begins with its error.
 constexpr auto kWait = boost::asio::as_tuple(boost::asio::use_awaitable);
@@ -41,12 +34,9 @@ public:
   using executor_type = Plain::executor_type;
 
   /// Without a context, bytes are as they are.
-  ByteStream(Socket socket, [[maybe_unused]] TlsContext *context)
-      : plain(std::move(socket)) {
-#ifdef QWEN_TLS
+  ByteStream(Socket socket, TlsContext *context) : plain(std::move(socket)) {
     if (context)
       tls.emplace(plain, *context);
-#endif
   }
 
   executor_type get_executor() { return plain.get_executor(); }
@@ -60,22 +50,18 @@ public:
 
   /// Agrees on a key. Returns whether it did.
   boost::asio::awaitable<bool> begin() {
-#ifdef QWEN_TLS
     if (tls) {
       const auto [error] = co_await tls->async_handshake(
           boost::asio::ssl::stream_base::server, kWait);
       co_return !error;
     }
-#endif
     co_return true;
   }
 
   /// Tells the client that no byte follows.
   boost::asio::awaitable<void> end() {
-#ifdef QWEN_TLS
     if (tls)
       co_await tls->async_shutdown(kWait);
-#endif
     shutdown(plain.socket().native_handle(), SHUT_WR);
     co_return;
   }
@@ -91,10 +77,8 @@ public:
   /// Sends what the system takes at once, and returns its size. Costs a small
   /// part of an asynchronous write.
   size_t writeNow(std::string_view text) {
-#ifdef QWEN_TLS
     if (tls)
       return 0;
-#endif
     const ssize_t size = send(plain.socket().native_handle(), text.data(),
                               text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     return size > 0 ? static_cast<size_t>(size) : 0;
@@ -116,17 +100,13 @@ public:
 private:
   /// Starts an operation on the stream that has the client's bytes.
   template <typename Operation> auto onStream(const Operation &start) {
-#ifdef QWEN_TLS
     if (tls)
       return start(*tls);
-#endif
     return start(plain);
   }
 
   Plain plain;
-#ifdef QWEN_TLS
   std::optional<boost::asio::ssl::stream<Plain &>> tls;
-#endif
 };
 
 } // namespace qwen::server

@@ -69,11 +69,9 @@ static Address parseAddress(const std::string &text) {
 }
 
 /// Throws Error if the files are no certificate with its key.
-static std::unique_ptr<TlsContext>
-makeTls([[maybe_unused]] const ServerOptions &options) {
+static std::unique_ptr<TlsContext> makeTls(const ServerOptions &options) {
   if (options.certificate.empty() && options.privateKey.empty())
     return nullptr;
-#ifdef QWEN_TLS
   auto context = std::make_unique<TlsContext>(TlsContext::tls_server);
   context->set_options(TlsContext::no_tlsv1 | TlsContext::no_tlsv1_1);
   const auto read = [](const char *flag, const std::string &file,
@@ -94,9 +92,6 @@ makeTls([[maybe_unused]] const ServerOptions &options) {
     throw Error("--tls-key " + options.privateKey +
                 " is not the key of the certificate in " + options.certificate);
   return context;
-#else
-  throw Error("--tls-cert: this program has no TLS; a reverse proxy adds it");
-#endif
 }
 
 namespace {

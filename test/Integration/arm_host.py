@@ -1,0 +1,140 @@
+"""The compiler on an Arm machine, emulated by qemu-user: its files have the bytes of this machine's, and what people do with it works.
+
+  arm_host.py ROOT WORKDIR [PART...]      ROOT is the project, with build/host and build/aarch64-compiler; a PART is a key of PARTS
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+from checks import Checks, run
+
+ROOT, WORK = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
+STORIES, INPUTS = ROOT / "models/stories", ROOT / "test/Inputs"
+HOST, ARM = (ROOT / "build" / preset / "bin" for preset in ("host", "aarch64-compiler"))
+# What Linux reads to run programs of AArch64 by an emulator, in a user namespace of this test's own.
+EMULATOR = r":aarch64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:" \
+    r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:/usr/bin/qemu-aarch64-static:F"
+checks = Checks()
+
+
+def emulate():
+    """Starts this program again where Linux runs programs of AArch64."""
+    mount = 'mount -t binfmt_misc none /proc/sys/fs/binfmt_misc && printf %s "$0" >/proc/sys/fs/binfmt_misc/register && exec "$@"'
+    os.execvp("unshare", ["unshare", "-rm", "sh", "-c", mount, EMULATOR, sys.executable, *sys.argv])
+
+
+def on(machine, **environment):
+    """The environment of a command. Code is compiled anew, and `machine` is a CPU of qemu."""
+    return {**os.environ, "QEMU_CPU": machine, "QWEN_CODE_CACHE": "", **environment}
+
+
+def arm(program, *arguments, machine="max", **environment):
+    """What a program for AArch64 prints."""
+    return run([ARM / program, *arguments], env=on(machine, **environment), cwd=WORK)
+
+
+#----------------------------------------------------------------------------------------
+# The same file from every host
+#----------------------------------------------------------------------------------------
+
+TARGETS = ("neoverse-n1", "neoverse-v1", "x86-64-v3", "cortex-a72,neoverse-n1,neoverse-v1", "haswell,cascadelake,sapphirerapids")
+CALIBRATED = ("--calibrate=" + str(WORK / "text"), "--weights", "q4_0")
+MODELS = {
+    "folder": (STORIES, "--weights", "q4_0"),
+    "gguf": (INPUTS / "gguf/qwen3-q4_k_m/model.gguf",),
+    "calibrated": (STORIES, *CALIBRATED),
+}
+# Other ways to weights, each for one target.
+OTHERS = {
+    "search": (STORIES, "--weights", "q4_k", "--quantizer", "search"),
+    "awq and descent": (STORIES, *CALIBRATED, "--awq", "--rotate", "off", "--quantizer", "gptq+cd"),
+    "pruned": (STORIES, *CALIBRATED, "--prune", "shortgpt:1"),
+    "hybrid": (INPUTS / "checkpoints/qwen3_5-bf16", "--weights", "q6_k"),
+    "experts": (INPUTS / "checkpoints/qwen3-moe-bf16", "--weights", "q8_0", "--rotate", "on"),
+    "longer context": (INPUTS / "checkpoints/qwen3-yarn-f32", "--weights", "f32"),
+    "float8": (INPUTS / "checkpoints/fp8-qwen3-block128",),
+}
+
+
+def compile_on(name, machine, model, options):
+    out = WORK / f"{name}.qwen"
+    program = (HOST if machine == "this machine" else ARM) / "qwen-opt"
+    start = time.monotonic()
+    run([program, model, "-o", out, *options], env=on("max"))
+    return out.read_bytes(), time.monotonic() - start
+
+
+def check_same(what, model, *options):
+    (here, seconds), (there, emulated) = (compile_on(name, name, model, options) for name in ("this machine", "AArch64"))
+    checks.check(here == there, f"{what}: an AArch64 machine makes another file")
+    same = "equal" if here == there else "differs"
+    print(f"{what:60}{len(here):>10} bytes  {same:8}{seconds:6.1f} s here, {emulated:6.1f} s emulated", flush=True)
+
+
+def check_files():
+    (WORK / "text").write_bytes((STORIES / "golden/val.txt").read_bytes()[:4000])
+    for name, (model, *options) in MODELS.items():
+        for target in TARGETS:
+            check_same(f"{name}, {target}", model, *options, "--target", target)
+    for number, (name, (model, *options)) in enumerate(OTHERS.items()):
+        target = TARGETS[number % len(TARGETS)]
+        check_same(f"{name}, {target}", model, *options, "--target", target)
+
+
+#----------------------------------------------------------------------------------------
+# The machine itself
+#----------------------------------------------------------------------------------------
+
+# What a machine of qemu is called by qwen-opt, and what its least kernels need.
+MACHINES = {
+    "cortex-a72": ("cortex-a72", []),
+    "cortex-a76": ("cortex-a76", ["dotprod"]),
+    "neoverse-n1": ("neoverse-n1", ["dotprod"]),
+    "a64fx": ("a64fx", ["sve"]),
+    "max": ("generic", ["dotprod", "i8mm"]),
+}
+
+
+def check_machines():
+    answers = set()
+    for machine, (name, features) in MACHINES.items():
+        model = WORK / f"{machine}.qwen"
+        arm("qwen-opt", STORIES, "-o", model, "--weights", "q4_0", "--verify", machine=machine)
+        target = json.loads(arm("qwen-run", "info", model, "--json", machine=machine))["targets"][0]
+        checks.expect(f"the target of {machine}", target["name"], name)
+        checks.check(set(features) <= set(target["features"]), f"{machine}: its code uses {target['features']} and not {features}")
+        answers.add(arm("qwen-run", "generate", model, "-p", "Once upon a time", "-n", "16", "--temperature", "0", machine=machine))
+    checks.expect("the number of answers", len(answers), 1)
+
+
+#----------------------------------------------------------------------------------------
+# What people do
+#----------------------------------------------------------------------------------------
+
+def check_use():
+    cache = {"XDG_CACHE_HOME": str(WORK / "cache"), "QWEN_CODE_CACHE": ""}
+    text = arm("qwen-run", "generate", STORIES, "-p", "Once upon a time", "-n", "16", "--temperature", "0", **cache)
+    checks.check(len(text.split()) > 8, f"qwen-run MODEL answers {text!r}")
+    doctor = arm("qwen-run", "doctor", **cache)
+    checks.check("aarch64" in doctor, f"doctor says {doctor!r}")
+    info = arm("qwen-opt", "info", STORIES)
+    checks.check("q4_0" in info, f"info says {info!r}")
+    model = WORK / "small.qwen"
+    arm("qwen-opt", STORIES, "-o", model, *CALIBRATED, "--prune", "shortgpt:1")
+    arm("qwen-opt", "export", model, "-o", WORK / "arm.gguf")
+    run([HOST / "qwen-opt", "export", model, "-o", WORK / "here.gguf"])
+    checks.check((WORK / "arm.gguf").read_bytes() == (WORK / "here.gguf").read_bytes(), "export makes another file")
+
+
+PARTS = {"files": check_files, "machines": check_machines, "use": check_use}
+
+if __name__ == "__main__":
+    if not pathlib.Path("/proc/sys/fs/binfmt_misc/aarch64").exists():
+        emulate()
+    WORK.mkdir(parents=True, exist_ok=True)
+    for part in sys.argv[3:] or PARTS:
+        PARTS[part]()
+    checks.finish()
