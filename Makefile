@@ -16,6 +16,7 @@ install: setup
 
 # Makes an archive and a Debian package in build/packages.
 packages: setup
+	@sh cmake/setup.sh arm
 	@$(CMAKE) -P cmake/packages.cmake 3>&2
 
 # Installs and uses these packages in systems where nothing else is installed.

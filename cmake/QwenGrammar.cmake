@@ -5,6 +5,8 @@
 # Cargo compiles it once for each architecture, in build/llguidance, for all
 # presets.
 option(QWEN_GRAMMAR "Structured output of the server (needs cargo and rustc 1.87 or later)" ON)
+# The licences of what programs contain (cmake/licences.py) need the crates.
+file(REMOVE ${CMAKE_BINARY_DIR}/crates.json)
 if(NOT QWEN_GRAMMAR)
   return()
 endif()
@@ -64,7 +66,6 @@ if(failed)
   message(WARNING "Without grammars: the crates of ${crate}/Cargo.lock are not here: ${why}")
   return()
 endif()
-# For the licences of what programs contain (cmake/licences.py).
 file(WRITE ${CMAKE_BINARY_DIR}/crates.json "${crates}")
 file(WRITE ${CMAKE_BINARY_DIR}/rust-library "${std}")
 string(REGEX MATCH "\"manifest_path\":\"([^\"]*/llguidance-[^\"]*)/Cargo.toml\"" found "${crates}")

@@ -1,5 +1,5 @@
 # make packages: build, and make in build/packages an archive and a Debian package of each
-# architecture that has a preset. Two of one commit have the same bytes.
+# architecture. Two of one commit have the same bytes.
 include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 
 execute_process(COMMAND git log -1 --format=%ct WORKING_DIRECTORY ${QWEN_SOURCE_DIR}
@@ -8,7 +8,7 @@ set(ENV{SOURCE_DATE_EPOCH} ${time})
 set(folder ${QWEN_SOURCE_DIR}/build/packages)
 file(MAKE_DIRECTORY ${folder})
 
-foreach(preset host)
+foreach(preset host aarch64-compiler)
   qwen_build(${preset} qwen-opt qwen-run qwenrt-shared)
   qwen_say("make packages of ${preset} in build/packages/")
   qwen_step(${CMAKE_COMMAND} -DBUILD=${QWEN_SOURCE_DIR}/build/${preset} -DFOLDER=${folder} -DLEVEL=19 -P cmake/archive.cmake)

@@ -63,20 +63,21 @@ uninstall() {
 }
 
 install() {
-  mkdir -p "$prefix/share/doc/qwen-compiler" 2>/dev/null && [ -w "$prefix/share/doc/qwen-compiler" ] ||
-    fail "$prefix cannot be written; run this as root or give another PREFIX"
   uninstall
-  trap 'uninstall' EXIT
   cd "$here"
   folders=
   for folder in $(find . -mindepth 1 -type d | sort); do
     [ -d "$prefix/$folder" ] || folders="$folders$folder/
 "
-    mkdir -p "$prefix/$folder"
   done
-  { find . ! -type d | sort && printf %s "$folders"; } >"$(list)"
+  mkdir -p "$(dirname "$(list)")" 2>/dev/null && [ -w "$(dirname "$(list)")" ] ||
+    fail "$prefix cannot be written; run this as root or give another PREFIX"
+  files=$(find . ! -type d ! -path ./install.sh | sort)
+  printf '%s\n%s' "$files" "$folders" >"$(list)"
+  trap uninstall EXIT
+  find . -mindepth 1 -type d | while IFS= read -r folder; do mkdir -p "$prefix/$folder"; done
   # A program that runs keeps its old file.
-  find . ! -type d | while IFS= read -r file; do
+  echo "$files" | while IFS= read -r file; do
     rm -f "$prefix/$file"
     cp -P "$file" "$prefix/$file"
   done

@@ -42,6 +42,8 @@ if shutil.which("tmux"):
     config.available_features.add("tmux")
 if config.grammars == "ON":
     config.available_features.add("grammars")
+if config.portable == "ON":
+    config.available_features.add("portable")
 if "-fsanitize" in config.cxx_flags:
     config.available_features.add("sanitized")
 # Labels of tests that .ci/run leaves out, because no change affects them (changes.py).

@@ -29,7 +29,9 @@ if disk.free < disk.total / 18:
 checks = Checks()
 BIN, CACHE, TMP = WORK / "bin", WORK / "cache", WORK / "tmp"
 COMPILES, SLOW, FULL = WORK / "compiles", WORK / "slow", WORK / "full"
+VERSION = subprocess.run(["qwen-opt", "--version"], capture_output=True, text=True, check=True).stdout.split()[-1]
 COMPILER = f"""#!/bin/sh
+if [ "$1" = --version ]; then echo "qwen-opt ${{SHOWN_VERSION:-{VERSION}}}"; exit; fi
 if [ "$1" = info ]; then echo '{{"compiled": {{"weight_bytes": 3145728, "arena_bytes": 1048576}}, "formats": []}}'; exit; fi
 echo "$@" >> {COMPILES}
 while [ $# -gt 0 ]; do
@@ -337,6 +339,8 @@ def check_names():
     expect_error("without qwen-opt", generate(MODEL, "--context", "128", **nowhere), "there is no qwen-opt beside qwen-run or in PATH",
                  f"qwen-opt {MODEL} -o tiny.qwen --context=128 --target ")
     answers("qwen-opt in PATH", generate(MODEL, "--context", "128", program=alone / "qwen-run", PATH=f"{BIN}:{ENVIRONMENT['PATH']}"), 1)
+    expect_error("qwen-opt of another version", generate(MODEL, "--context", "192", SHOWN_VERSION="0.0"),
+                 f"qwen-opt has version 0.0 when this qwen-run has {VERSION}; install both of one version")
 
     hub = WORK / "hub"
     model = hub / "models--Org--Tiny-1B"

@@ -18,9 +18,14 @@ class Server:
         command = program or ["qwen-run", "serve", model, "--listen", listen, *options]
         self.process = subprocess.Popen([str(c) for c in command], stderr=subprocess.PIPE, text=True, env=env)
         atexit.register(self.process.kill)
-        line = self.process.stderr.readline()
-        if "answers on" not in line:
-            sys.exit(f"no server: {line}{self.process.stderr.read()}")
+        # A model of the cache has lines of its own before.
+        said = ""
+        for line in self.process.stderr:
+            said += line
+            if "answers on" in line:
+                break
+        else:
+            sys.exit(f"no server: {said}")
         self.address = line.split()[-1]
         self.port = int(line.rsplit(":", 1)[1]) if listen.startswith("127") else None
         # A full pipe would stop the server.
