@@ -142,9 +142,9 @@ constexpr int64_t kPageMacs = kSharing * kPageTokens * kHeadDim;
 constexpr float kEps = 1e-6f;
 } // namespace
 
-/// Bytes of a number of the cache.
-static int64_t elementBytes(const KernelInfo &kernel) {
-  return kernel.format == KernelFormat::F16 ? 2 : 4;
+/// How the kernel's page lies in memory.
+static const KvLayout &pageLayout(const KernelInfo &kernel) {
+  return layoutOf(*kvFormat(kernel.format));
 }
 
 /// Runs a kernel that is no product with a matrix.
@@ -224,19 +224,19 @@ QWEN_RUN(NormRope) {
   });
 }
 QWEN_RUN(AppendK) {
-  repeat(state, kHeadBytes + kHeadDim * elementBytes(kernel), 0,
-         [&] { function(o.x.data(), kHeadDim, o.page.data()); });
+  repeat(state, kHeadBytes + pageLayout(kernel).slotBytes(kHeadDim), 0,
+         [&] { function(o.x.data(), kHeadDim, 0, o.page.data()); });
 }
 QWEN_RUN(AppendV) { runOn<KernelOp::AppendK>(state, kernel, function, o); }
 QWEN_RUN(AttentionScores) {
-  const int64_t pageBytes = kPageTokens * kHeadDim * elementBytes(kernel);
+  const int64_t pageBytes = pageLayout(kernel).headBytes(kHeadDim);
   repeat(state, kQueryBytes + pageBytes + kScoreBytes, kPageMacs, [&] {
     function(o.x.data(), o.page.data(), 0.125f, o.p.data(), kSharing, kHeadDim,
              kPageTokens, o.page.data());
   });
 }
 QWEN_RUN(AttentionValues) {
-  const int64_t pageBytes = kPageTokens * kHeadDim * elementBytes(kernel);
+  const int64_t pageBytes = pageLayout(kernel).headBytes(kHeadDim);
   repeat(state, kScoreBytes + pageBytes + kQueryBytes, kPageMacs, [&] {
     function(o.scores.data(), o.page.data(), o.y.data(), kSharing, kHeadDim,
              kPageTokens, o.page.data());

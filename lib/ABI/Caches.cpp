@@ -3,6 +3,7 @@
 #include "qwen/ABI/Caches.h"
 
 #include <algorithm>
+#include <map>
 
 using namespace qwen;
 
@@ -19,7 +20,7 @@ std::optional<CacheKind> qwen::parseCacheKind(std::string_view name) {
 
 bool qwen::isSameCache(const CacheInfo &a, const CacheInfo &b) {
   return a.name == b.name && a.kind == b.kind && a.layerBytes == b.layerBytes &&
-         a.stepBack == b.stepBack;
+         a.stepBack == b.stepBack && a.format == b.format;
 }
 
 void qwen::mergeCache(std::vector<CacheInfo> &caches, const CacheInfo &cache) {
@@ -40,6 +41,23 @@ int64_t qwen::bytesOf(std::span<const CacheInfo> caches, CacheKind kind) {
     if (cache.kind == kind)
       bytes += cache.bytes();
   return bytes;
+}
+
+std::string qwen::describeKvFormats(std::span<const CacheInfo> caches) {
+  std::map<KvFormat, size_t> layers;
+  for (const CacheInfo &cache : caches)
+    if (cache.format)
+      layers[*cache.format] += cache.layers.size();
+  if (layers.empty())
+    return "none";
+  if (layers.size() == 1)
+    return std::string(kvFormatName(layers.begin()->first));
+  std::string text;
+  for (const auto &[format, count] : layers)
+    text += (text.empty() ? "" : ", ") + std::string(kvFormatName(format)) +
+            " in " + std::to_string(count) +
+            (count == 1 ? " layer" : " layers");
+  return text;
 }
 
 int64_t qwen::sequenceBytesOf(std::span<const CacheInfo> caches) {

@@ -2,6 +2,7 @@
 
 #include "qwen/ABI/WeightFormats.h"
 
+#include "qwen/ABI/KvFormats.h"
 #include "qwen/ABI/StoredTypes.h"
 
 #include <iterator>
@@ -21,5 +22,7 @@ static std::string listNames(const RowType (&rows)[Count]) {
 }
 
 std::string qwen::weightFormatList() { return listNames(kWeightFormatInfos); }
+
+std::string qwen::kvFormatList() { return listNames(kKvFormatInfos); }
 
 std::string qwen::storedTypeList() { return listNames(kStoredTypeInfos); }

@@ -88,7 +88,9 @@ void Compile::runSteps(StepId last) {
 }
 
 PipelineOptions Compile::pipelineOptions() const {
-  return {.formats = model.plan.formats, .kv = model.plan.kv};
+  return {.formats = model.plan.formats,
+          .kv = model.plan.kv,
+          .kvLayers = model.plan.kvLayers};
 }
 
 std::vector<TargetCode> Compile::run(Stage stage) {

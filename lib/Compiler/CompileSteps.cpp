@@ -241,7 +241,10 @@ static void chooseFormats(ModelState &state, const CompileOptions &options,
     planByRules(state, options);
   else
     planByFile(state, options);
-  state.plan.kv = options.kv.value_or(state.plan.kv);
+  if (options.kv) {
+    state.plan.kv = *options.kv;
+    state.plan.kvLayers.clear();
+  }
   // The stream is turned for all matrices or for none.
   state.rotated =
       options.rotate == Rotate::Auto

@@ -153,6 +153,29 @@ static void readMatrix(const JsonValue &value, WeightOp matrix,
   plan.quantizers.emplace(name, *parsed);
 }
 
+static KvFormat readKvFormat(const JsonValue &value) {
+  const auto format = parseKvFormat(value.string());
+  if (!format)
+    value.fail(kvFormatList());
+  return *format;
+}
+
+/// Reads the formats of keys and values, of all layers and of single ones.
+static void readKv(const JsonValue &root, mlir::ModuleOp module,
+                   FormatPlan &plan) {
+  plan.kv = readKvFormat(root.at("kv"));
+  const auto layers = root.find("kv_layers");
+  if (!layers)
+    return;
+  module.walk([&](ForwardOp op) {
+    const std::optional<CacheUse> use = op.getCacheUse();
+    if (!use || use->kind != CacheKind::Paged)
+      return;
+    if (const auto format = layers->find(std::to_string(use->layer).c_str()))
+      plan.kvLayers[use->layer] = readKvFormat(*format);
+  });
+}
+
 FormatPlan qwen::readPlan(const std::filesystem::path &file,
                           const ModelConfig &model, mlir::ModuleOp module) try {
   const std::optional<nlohmann::json> parsed = readJsonObject(file);
@@ -167,19 +190,15 @@ FormatPlan qwen::readPlan(const std::filesystem::path &file,
     root.at("version").fail(std::to_string(kVersion));
   checkFacts(root.at("model"), factsOf(model));
   FormatPlan plan;
-  const JsonValue kv = root.at("kv");
-  const auto kvFormat = parseKvFormat(kv.string());
-  if (!kvFormat)
-    kv.fail("f16 or f32");
-  plan.kv = *kvFormat;
+  readKv(root, module, plan);
   const JsonValue matrices = root.at("matrices");
   for (WeightOp matrix : plannedMatrices(module))
     readMatrix(matrices.at(matrix.getSymName().str().c_str()), matrix, plan);
   if (const auto unread = root.unread(); !unread.empty())
-    throw Error(source.owner + " has " +
-                part::found(quote(unread.front().first)) +
-                ", which is no matrix of the model whose format can be chosen, "
-                "and no key of a plan");
+    throw Error(
+        source.owner + " has " + part::found(quote(unread.front().first)) +
+        ", which is no matrix or layer of the model whose format can be "
+        "chosen, and no key of a plan");
   return plan;
 } catch (...) {
   throwInputError();
@@ -189,6 +208,8 @@ std::string qwen::planText(const FormatPlan &plan, const ModelConfig &model) {
   json text = {{"version", kVersion},
                {"model", factsOf(model)},
                {"kv", kvFormatName(plan.kv)}};
+  for (const auto &[layer, format] : plan.kvLayers)
+    text["kv_layers"][std::to_string(layer)] = kvFormatName(format);
   json &matrices = text["matrices"] = json::object();
   for (const auto &[name, format] : plan.formats) {
     json &matrix = matrices[name] = {{"format", weightFormatName(format)}};

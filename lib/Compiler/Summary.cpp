@@ -64,7 +64,7 @@ CompileSummary qwen::summarize(const ImportedModel &model,
               summary.maxRows *
               output.getAs<mlir::IntegerAttr>("stride").getInt()) *
           sizeof(float);
-  summary.kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr).getValue();
+  summary.kv = describeKvFormats(caches);
   summary.positionBytes = bytesOf(caches, CacheKind::Paged);
   summary.sequenceBytes = sequenceBytesOf(caches);
   return summary;

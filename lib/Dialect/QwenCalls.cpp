@@ -358,6 +358,11 @@ DriverCall LmHeadOp::getDriverCall(const CallFacts &facts) {
 /// Half of the values of a head that `cos` rotates, which may be absent.
 static Length rotatedHalf(Value cos) { return cos ? lengthOf(cos) : Length(0); }
 
+/// Bytes of the keys of a head, or of its values, in a page.
+template <typename HeadsOp> static Bytes headBytesOf(HeadsOp op) {
+  return Bytes(layoutOf(op.getFormat()->getValue()).headBytes(op.getHeadDim()));
+}
+
 DriverCall AppendOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
   const CachePlace place = facts.cacheOf(*this);
@@ -375,7 +380,7 @@ DriverCall AppendOp::getDriverCall(const CallFacts &facts) {
       {.kvHeads = Heads(getKvHeads()),
        .headDim = Length(headDim),
        .half = rotatedHalf(getCos()),
-       .elementBytes = facts.cacheElementBytes(),
+       .headBytes = headBytesOf(*this),
        .cache = place.cache,
        .pageBytes = place.stride,
        .scratch = Length(appendScratch(headDim, hasHeadNorm))});
@@ -434,7 +439,7 @@ DriverCall AttentionOp::getDriverCall(const CallFacts &facts) {
        .groupQueries = Heads(groupQueries),
        .headDim = Length(headDim),
        .half = rotatedHalf(getCos()),
-       .elementBytes = facts.cacheElementBytes(),
+       .headBytes = headBytesOf(*this),
        .cache = place.cache,
        .pageBytes = place.stride,
        .scale = queryScale(headDim),

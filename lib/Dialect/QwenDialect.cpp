@@ -346,7 +346,6 @@ static constexpr StringRef kSize = "an i64 of 0 or more";
 
 static constexpr KnownAttribute kKnownAttributes[] = {
     {kStageAttr, Owner::Module, isStage, "a stage"},
-    {kKvFormatAttr, Owner::Module, isA<KvFormatAttr>, "a #qwen.kv_format"},
     {kWeightBytesAttr, Owner::Module, isSize, kSize},
     {kTargetFeaturesAttr, Owner::Module, isA<FeaturesAttr>, "a #qwen.features"},
     {kModelAttr, Owner::Program, isA<DictionaryAttr>, "a dictionary"},

@@ -144,7 +144,7 @@ void RmsNormOp::setChannelFactors(FlatSymbolRefAttr factors) {
   setWeightAttr(factors);
 }
 
-void RmsNormOp::addWork(OpWork &work, KvFormat) {
+void RmsNormOp::addWork(OpWork &work) {
   work.wantedTokens = isOverWantedTokens(*this);
 }
 
@@ -182,7 +182,7 @@ SmallVector<WeightUse> TurnOp::getWeightUses() {
 
 bool TurnOp::canQuantizeResult() { return true; }
 
-void TurnOp::addWork(OpWork &work, KvFormat) {
+void TurnOp::addWork(OpWork &work) {
   work.wantedTokens = isOverWantedTokens(*this);
 }
 
@@ -266,7 +266,7 @@ SmallVector<WeightUse> LmHeadOp::getWeightUses() {
 
 ResultPlace LmHeadOp::getResultPlace() { return ResultPlace::CallResult; }
 
-void LmHeadOp::addWork(OpWork &work, KvFormat) { work.wantedTokens = true; }
+void LmHeadOp::addWork(OpWork &work) { work.wantedTokens = true; }
 
 //===----------------------------------------------------------------------===//
 // Attention
@@ -299,11 +299,23 @@ addCacheEffects(ForwardOp op,
     effects.emplace_back(MemoryEffects::Write::get(), CacheResource::get());
 }
 
-/// Keys and values of a layer.
-static CacheUse kvCacheUse(uint64_t layer, int64_t values, bool reads,
+bool qwen::lacksFormat(ForwardOp op) {
+  const std::optional<CacheUse> use = op.getCacheUse();
+  return use && use->kind == CacheKind::Paged && !use->format;
+}
+
+/// Keys and values of the layer of `op`.
+template <typename HeadsOp>
+static CacheUse kvCacheUse(HeadsOp op, uint64_t layer, bool reads,
                            bool writes) {
-  return {CacheKind::Paged, "kv",  static_cast<int64_t>(layer),
-          values,           reads, writes};
+  CacheUse use = {CacheKind::Paged, "kv",  static_cast<int64_t>(layer),
+                  /*bytes=*/0,      reads, writes};
+  if (const auto format = op.getFormat()) {
+    use.format = format->getValue();
+    use.bytes = 2 * static_cast<int64_t>(op.getKvHeads()) *
+                layoutOf(*use.format).slotBytes(op.getHeadDim());
+  }
+  return use;
 }
 
 SmallVector<KernelUse> AppendOp::getKernelUses() {
@@ -320,17 +332,18 @@ SmallVector<WeightUse> AppendOp::getWeightUses() {
 }
 
 std::optional<CacheUse> AppendOp::getCacheUse() {
-  return kvCacheUse(getLayer(), widthOf(getKeys()) + widthOf(getValues()),
-                    /*reads=*/false, /*writes=*/true);
+  return kvCacheUse(*this, getLayer(), /*reads=*/false, /*writes=*/true);
 }
+
+void AppendOp::setCacheFormat(KvFormatAttr format) { setFormatAttr(format); }
 
 void AppendOp::getEffects(
     SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
   addCacheEffects(*this, effects);
 }
 
-void AppendOp::addWork(OpWork &work, KvFormat kv) {
-  work.tokenBytes += getCacheUse()->size * kvElementBytes(kv);
+void AppendOp::addWork(OpWork &work) {
+  work.tokenBytes += getCacheUse()->bytes;
 }
 
 /// The kernels that lay out keys and values of the call. Each block of tokens
@@ -386,19 +399,19 @@ SmallVector<WeightUse> AttentionOp::getWeightUses() {
 std::optional<CacheUse> AttentionOp::getCacheUse() {
   if (!getLayer())
     return std::nullopt;
-  return kvCacheUse(*getLayer(),
-                    2 * static_cast<int64_t>(getKvHeads()) * getHeadDim(),
-                    /*reads=*/true, /*writes=*/false);
+  return kvCacheUse(*this, *getLayer(), /*reads=*/true, /*writes=*/false);
 }
+
+void AttentionOp::setCacheFormat(KvFormatAttr format) { setFormatAttr(format); }
 
 void AttentionOp::getEffects(
     SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
   addCacheEffects(*this, effects);
 }
 
-void AttentionOp::addWork(OpWork &work, KvFormat kv) {
+void AttentionOp::addWork(OpWork &work) {
   if (const std::optional<CacheUse> use = getCacheUse())
-    work.positionBytes = use->size * kvElementBytes(kv);
+    work.positionBytes = use->bytes;
   work.wholeSequence = getMask() != Mask::Causal;
 }
 

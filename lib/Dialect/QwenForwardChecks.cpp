@@ -45,6 +45,30 @@ static LogicalResult verifyKernels(ForwardOp op) {
   return success();
 }
 
+/// A kernel of `op` that reads or writes another format than `format`, or null.
+static const KernelInfo *kernelOfOther(ForwardOp op, KernelFormat format) {
+  if (ArrayAttr kernels = op.getKernelsAttr())
+    for (auto kernel : kernels.getAsRange<KernelAttr>()) {
+      const KernelInfo *info = kernel.getInfo();
+      if (info->format != KernelFormat::None && info->format != format)
+        return info;
+    }
+  return nullptr;
+}
+
+/// Checks that the kernels of `op` know its keys and values.
+static LogicalResult verifyCacheFormat(ForwardOp op) {
+  const std::optional<CacheUse> use = op.getCacheUse();
+  if (!use || !use->format)
+    return success();
+  const KernelInfo *other = kernelOfOther(op, kernelFormat(*use->format));
+  if (!other)
+    return success();
+  return op->emitOpError() << "has kernel '" << other->name
+                           << "' when keys and values are "
+                           << kvFormatName(*use->format);
+}
+
 /// Checks the place of one result.
 static LogicalResult verifyBuffer(ForwardOp op, BufferAttr buffer,
                                   Value result) {
@@ -72,7 +96,7 @@ static LogicalResult verifyBuffer(ForwardOp op, BufferAttr buffer,
 }
 
 LogicalResult qwen::detail::verifyForwardOp(ForwardOp op) {
-  if (failed(verifyKernels(op)))
+  if (failed(verifyKernels(op)) || failed(verifyCacheFormat(op)))
     return failure();
   const PlanAttr plan = op.getPlanAttr();
   if (!plan)
@@ -114,17 +138,15 @@ LogicalResult qwen::detail::verifyWeight(Operation *op,
 
 /// Checks that the kernels of `op` read matrices in the format of `weight`.
 static LogicalResult verifyFormat(ForwardOp op, WeightOp weight) {
-  if (!weight.getFormat() || !op.getKernelsAttr())
+  if (!weight.getFormat())
     return success();
   const WeightFormat format = weight.getFormat()->getValue();
-  for (auto kernel : op.getKernelsAttr().getAsRange<KernelAttr>()) {
-    const KernelFormat reads = kernel.getInfo()->format;
-    if (reads != KernelFormat::None && reads != kernelFormat(format))
-      return op->emitOpError()
-             << "has kernel '" << kernel.getInfo()->name << "' when weight @"
-             << weight.getSymName() << " is " << weightFormatName(format);
-  }
-  return success();
+  const KernelInfo *other = kernelOfOther(op, kernelFormat(format));
+  if (!other)
+    return success();
+  return op->emitOpError() << "has kernel '" << other->name << "' when weight @"
+                           << weight.getSymName() << " is "
+                           << weightFormatName(format);
 }
 
 LogicalResult qwen::detail::verifyWeightUses(ForwardOp op,

@@ -198,9 +198,9 @@ static void attentionValues(const float *p, const void *vPage, float *o,
     }
 }
 
+/// Writes values to every Stride-th number from `out` on.
 template <KernelFormat Format, int64_t Stride>
-static int32_t append(const float *x, int64_t headDim, void *slot) {
-  auto *out = static_cast<Stored<Format> *>(slot);
+static int32_t append(const float *x, int64_t headDim, Stored<Format> *out) {
   int32_t flag = 0;
   for (int64_t i = 0; i < headDim; ++i) {
     if constexpr (Format == KernelFormat::F32)
@@ -214,13 +214,17 @@ static int32_t append(const float *x, int64_t headDim, void *slot) {
 }
 
 template <KernelFormat Format>
-static int32_t appendK(const float *x, int64_t headDim, void *slot) {
-  return append<Format, kPageTokens>(x, headDim, slot);
+static int32_t appendK(const float *x, int64_t headDim, int64_t slot,
+                       void *kPage) {
+  return append<Format, kPageTokens>(
+      x, headDim, static_cast<Stored<Format> *>(kPage) + slot);
 }
 
 template <KernelFormat Format>
-static int32_t appendV(const float *x, int64_t headDim, void *slot) {
-  return append<Format, 1>(x, headDim, slot);
+static int32_t appendV(const float *x, int64_t headDim, int64_t slot,
+                       void *vPage) {
+  return append<Format, 1>(
+      x, headDim, static_cast<Stored<Format> *>(vPage) + slot * headDim);
 }
 
 //===----------------------------------------------------------------------===//

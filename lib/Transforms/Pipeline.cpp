@@ -20,7 +20,8 @@ llvm::cl::ValuesClass qwen::weightFormatValues() {
 
 llvm::cl::ValuesClass qwen::kvFormatValues() {
   return {
-#define QWEN_KV_FORMAT(Id, Name, Bytes, Overflows, Help)                       \
+#define QWEN_KV_FORMAT(Id, Name, CodeBits, ScaleBytes, HasOffset, Overflows,   \
+                       Help)                                                   \
   clEnumValN(KvFormat::Id, #Name, Help),
 #include "qwen/ABI/KvFormats.def"
   };
@@ -43,6 +44,23 @@ bool llvm::cl::parser<MatrixFormat>::parse(Option &option, StringRef,
   return false;
 }
 
+llvm::raw_ostream &qwen::operator<<(llvm::raw_ostream &out,
+                                    const KvLayer &layer) {
+  return out << layer.layer << '=' << kvFormatName(layer.format);
+}
+
+bool llvm::cl::parser<KvLayer>::parse(Option &option, StringRef, StringRef text,
+                                      KvLayer &layer) {
+  const auto [number, format] = text.split('=');
+  const auto parsed = parseKvFormat(format);
+  int64_t value = 0;
+  if (!parsed || number.getAsInteger(10, value))
+    return option.error("'" + text + "' is not LAYER=FORMAT, where FORMAT is " +
+                        kvFormatList());
+  layer = {value, *parsed};
+  return false;
+}
+
 static void addStageVerifier(OpPassManager &manager, Stage stage) {
   manager.addPass(createVerifyStage({stage}));
 }
@@ -53,9 +71,11 @@ void qwen::buildPipeline(OpPassManager &manager,
   if (options.last == Stage::Graph)
     return;
   manager.addPass(createFuseEpilogues());
-  QuantizeOptions quantize = {options.weights, {}, options.kv};
+  QuantizeOptions quantize = {options.weights, {}, options.kv, {}};
   for (const auto &[name, format] : options.formats)
     quantize.formats.push_back({name, format});
+  for (const auto &[layer, format] : options.kvLayers)
+    quantize.kvLayers.push_back({layer, format});
   manager.addPass(createQuantize(quantize));
   manager.addPass(createFuseProjections());
   manager.addPass(createFuseAttention());
@@ -81,6 +101,10 @@ struct TextOptions : PassPipelineOptions<TextOptions> {
       llvm::cl::desc("formats of single matrices, as NAME=FORMAT")};
   Option<KvFormat> kv{*this, "kv", llvm::cl::desc("format of the KV cache"),
                       llvm::cl::init(PipelineOptions().kv), kvFormatValues()};
+  ListOption<KvLayer> kvLayers{
+      *this, "kv-layers",
+      llvm::cl::desc(
+          "formats of keys and values of single layers, as LAYER=FORMAT")};
   Option<Stage> last{
       *this, "last", llvm::cl::desc("the stage to end with"),
       llvm::cl::init(PipelineOptions().last),
@@ -99,7 +123,10 @@ void qwen::registerPipeline() {
         MatrixFormats formats;
         for (const auto &[name, format] : text.formats)
           formats.insert_or_assign(name, format);
-        buildPipeline(manager,
-                      {text.weights, std::move(formats), text.kv, text.last});
+        KvLayers kvLayers;
+        for (const auto &[layer, format] : text.kvLayers)
+          kvLayers.insert_or_assign(layer, format);
+        buildPipeline(manager, {text.weights, std::move(formats), text.kv,
+                                std::move(kvLayers), text.last});
       });
 }

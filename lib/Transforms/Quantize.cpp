@@ -7,6 +7,8 @@
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringMap.h"
 
+#include <set>
+
 using namespace mlir;
 using namespace qwen;
 
@@ -21,8 +23,7 @@ struct Quantize final : qwen::impl::QuantizeBase<Quantize> {
 
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    module->setAttr(kKvFormatAttr, KvFormatAttr::get(&getContext(), kv));
-    if (failed(setFormats()))
+    if (failed(setFormats()) || failed(setCacheFormats()))
       return signalPassFailure();
     const SymbolTable symbols(module);
     divideExperts(symbols);
@@ -59,6 +60,29 @@ private:
     return getOperation().emitError()
            << "has no matrix '" << printable(chosen.begin()->first())
            << "', which has a format";
+  }
+
+  /// Gives the keys and values of each layer their format.
+  LogicalResult setCacheFormats() {
+    KvLayers chosen;
+    for (const auto &[layer, format] : kvLayers)
+      chosen[layer] = format;
+    std::set<int64_t> found;
+    getOperation().walk([&](ForwardOp op) {
+      const std::optional<CacheUse> use = op.getCacheUse();
+      if (!use || use->kind != CacheKind::Paged)
+        return;
+      found.insert(use->layer);
+      const auto format = chosen.find(use->layer);
+      op.setCacheFormat(KvFormatAttr::get(
+          &getContext(), format == chosen.end() ? kv : format->second));
+    });
+    for (const auto &[layer, format] : chosen)
+      if (!found.contains(layer))
+        return getOperation().emitError()
+               << "has no keys and values in layer " << layer
+               << ", which has a format of them";
+    return success();
   }
 
   /// An op reads matrices of one format. Where gate and up of experts have two,

@@ -14,10 +14,13 @@ namespace qwen {
 
 /// The format of the matrix or of the cache that `op` reads; f32 of an op that
 /// reads neither.
-static FailureOr<KernelFormat>
-formatOf(ForwardOp op, const SymbolTable &symbols, KvFormat kv) {
-  if (op.getCacheUse())
-    return kernelFormat(kv);
+static FailureOr<KernelFormat> formatOf(ForwardOp op,
+                                        const SymbolTable &symbols) {
+  if (lacksFormat(op))
+    return op->emitOpError() << "has no format of keys and values; run "
+                                "qwen-quantize first";
+  if (const auto use = op.getCacheUse(); use && use->format)
+    return kernelFormat(*use->format);
   for (const WeightUse &use : op.getWeightUses()) {
     if (use.role == WeightRole::Vector)
       continue;
@@ -34,8 +37,8 @@ formatOf(ForwardOp op, const SymbolTable &symbols, KvFormat kv) {
 
 /// Gives `op` the best kernel of each kind that it uses.
 static LogicalResult select(ForwardOp op, const SymbolTable &symbols,
-                            CpuFeatureSet features, KvFormat kv) {
-  const FailureOr<KernelFormat> format = formatOf(op, symbols, kv);
+                            CpuFeatureSet features) {
+  const FailureOr<KernelFormat> format = formatOf(op, symbols);
   if (failed(format))
     return failure();
   SmallVector<Attribute> kernels;
@@ -62,21 +65,14 @@ struct SelectKernels final : qwen::impl::SelectKernelsBase<SelectKernels> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     auto target = module->getAttrOfType<FeaturesAttr>(kTargetFeaturesAttr);
-    auto kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
     if (!target) {
       module.emitError() << "the module has no " << kTargetFeaturesAttr
                          << ", the CPU features of the target";
       return signalPassFailure();
     }
-    if (!kv) {
-      module.emitError()
-          << "the module has no " << kKvFormatAttr
-          << ", the format of the KV cache; run qwen-quantize first";
-      return signalPassFailure();
-    }
     const SymbolTable symbols(module);
     const WalkResult result = module.walk([&](ForwardOp op) {
-      return WalkResult(select(op, symbols, target.getValue(), kv.getValue()));
+      return WalkResult(select(op, symbols, target.getValue()));
     });
     if (result.wasInterrupted())
       signalPassFailure();

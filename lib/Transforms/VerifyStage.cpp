@@ -98,7 +98,10 @@ LogicalResult Contract::verifyQuantized(Operation *op) {
       .Case<WeightOp>([&](WeightOp o) {
         return o.getFormat() ? success() : lacks(o, "format", "qwen-quantize");
       })
-      .Case<ForwardOp>([&](ForwardOp o) { return verifyProduct(o); })
+      .Case<ForwardOp>([&](ForwardOp o) {
+        return lacksFormat(o) ? lacks(o, "format", "qwen-quantize")
+                              : verifyProduct(o);
+      })
       .Default(success());
 }
 
@@ -149,8 +152,6 @@ private:
     };
     if (stage == Stage::Graph)
       return success();
-    if (failed(needs(module, "the module", kKvFormatAttr, "qwen-quantize")))
-      return failure();
     if (stage == Stage::Quantized)
       return success();
     if (failed(needs(module, "the module", kWeightBytesAttr, "qwen-pack")))

@@ -3,7 +3,7 @@
 #include "Cases.h"
 
 #include "qwen/ABI/Blocks.h"
-#include "qwen/Numerics/Float16.h"
+#include "qwen/Numerics/Kernels.h"
 #include "qwen/Numerics/Math.h"
 
 #include <algorithm>
@@ -12,19 +12,20 @@
 using namespace qwen;
 using namespace qwen::verify;
 
-/// A page of the cache in which only what `visible` says is a number.
-template <typename Visible>
-static Guarded<uint8_t> makePage(KernelFormat format, int64_t count,
-                                 Random &random, Visible visible) {
-  const bool f32 = format == KernelFormat::F32;
-  Guarded<uint8_t> page(count * (f32 ? 4 : 2));
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = visible(i) ? random.value(Values::Magnitudes) : kNaN;
-    const uint16_t half = f32ToF16(value);
-    if (f32)
-      std::memcpy(&page[i * 4], &value, 4);
-    else
-      std::memcpy(&page[i * 2], &half, 2);
+/// Bytes of the keys or the values of a head in a page.
+static int64_t headBytes(KernelFormat format, int64_t headDim) {
+  return layoutOf(*kvFormat(format)).headBytes(headDim);
+}
+
+/// A page to whose first n slots `Append`, AppendK or AppendV, has written. The
+/// bits of other slots are ones: floats are no numbers.
+template <KernelOp Append>
+static Guarded<uint8_t> makePage(KernelFormat format, int64_t headDim,
+                                 int64_t n, Random &random) {
+  Guarded<uint8_t> page(headBytes(format, headDim), 0xff);
+  for (int64_t slot = 0; slot < n; ++slot) {
+    const Guarded<float> x = random.floats(headDim, Values::Magnitudes);
+    numerics::reference<Append>(format)(x.data(), headDim, slot, page.data());
   }
   return page;
 }
@@ -54,8 +55,7 @@ void verify::checkKernel(Cases &cases,
     const Guarded<float> q =
         random.floats(queries * headDim, Values::Magnitudes);
     const Guarded<uint8_t> page =
-        makePage(of.info.format, headDim * kPageTokens, random,
-                 [&](int64_t i) { return i % kPageTokens < n; });
+        makePage<KernelOp::AppendK>(of.info.format, headDim, n, random);
     const float scale = 1.0f / std::sqrt(static_cast<float>(headDim));
     cases.compare(of, Guarded<float>(queries * kPageTokens), "s",
                   [&](AttentionScoresFn *fn, float *s) {
@@ -77,8 +77,7 @@ void verify::checkKernel(Cases &cases,
       if (i % kPageTokens >= n)
         p[i] = 0.0f;
     const Guarded<uint8_t> page =
-        makePage(of.info.format, headDim * kPageTokens, random,
-                 [&](int64_t i) { return i / headDim < n; });
+        makePage<KernelOp::AppendV>(of.info.format, headDim, n, random);
     cases.compare(of, Guarded<float>(queries * headDim, -77.0f), "o",
                   [&](AttentionValuesFn *fn, float *o) {
                     fn(p.data(), page.data(), o, queries, headDim, n,
@@ -158,22 +157,20 @@ void verify::checkKernel(Cases &cases,
     }
 }
 
-/// Appends values to slots of a page, which are stepOf(headDim) elements apart.
+/// Appends values to slots of a page.
 template <KernelOp Op>
-static void checkAppend(Cases &cases, const Compared<Op> &of,
-                        int64_t (*stepOf)(int64_t headDim)) {
+static void checkAppend(Cases &cases, const Compared<Op> &of) {
   Random random(7);
   int64_t turn = 0;
-  const int64_t bytes = of.info.format == KernelFormat::F32 ? 4 : 2;
   for (int64_t headDim : cases.sizes.headDims)
     for (Values kind : kValues) {
       const int64_t slot = turn++ % kPageTokens;
-      const int64_t at = slot * stepOf(headDim) * bytes;
       Guarded<float> x = random.floats(headDim, kind);
       const auto compare = [&] {
-        Guarded<uint8_t> want(headDim * kPageTokens * bytes, 0xee), got(want);
-        const int32_t flag = of.reference(x.data(), headDim, want.data() + at);
-        cases.expectFlag(of.kernel(x.data(), headDim, got.data() + at), flag);
+        Guarded<uint8_t> want(headBytes(of.info.format, headDim), 0xee),
+            got(want);
+        const int32_t flag = of.reference(x.data(), headDim, slot, want.data());
+        cases.expectFlag(of.kernel(x.data(), headDim, slot, got.data()), flag);
         if (flag == 0)
           cases.expectSame(got, want, "page");
       };
@@ -192,11 +189,11 @@ static void checkAppend(Cases &cases, const Compared<Op> &of,
 }
 
 void verify::checkKernel(Cases &cases, const Compared<KernelOp::AppendK> &of) {
-  checkAppend(cases, of, [](int64_t) { return int64_t{1}; });
+  checkAppend(cases, of);
 }
 
 void verify::checkKernel(Cases &cases, const Compared<KernelOp::AppendV> &of) {
-  checkAppend(cases, of, [](int64_t headDim) { return headDim; });
+  checkAppend(cases, of);
 }
 
 void verify::checkKernel(Cases &cases,

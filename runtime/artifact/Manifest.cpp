@@ -119,6 +119,12 @@ static CacheInfo parseCache(const JsonValue &value, const LimitsInfo &limits,
     kind.fail("\"paged\" or \"fixed\"");
   cache.kind = *parsed;
   cache.stepBack = cache.kind == CacheKind::Fixed ? limits.stepBack : 0;
+  if (cache.kind == CacheKind::Paged) {
+    const JsonValue format = value.at("format");
+    cache.format = parseKvFormat(format.string());
+    if (!cache.format)
+      format.fail(kvFormatList());
+  }
   const JsonValue layers = value.at("layers");
   for (const JsonValue &layer : layers.elements()) {
     const int64_t number = layer.integer(0, kMaxModelCount - 1);
@@ -139,11 +145,6 @@ static CacheInfo parseCache(const JsonValue &value, const LimitsInfo &limits,
 static KvInfo parseKv(const JsonValue &value,
                       std::span<const CacheInfo> caches) {
   KvInfo kv;
-  const JsonValue format = value.at("format");
-  const std::optional<KvFormat> parsed = parseKvFormat(format.string());
-  if (!parsed)
-    format.fail("\"f32\" or \"f16\"");
-  kv.format = *parsed;
   value.at("page_tokens").integer(kPageTokens, kPageTokens);
   const int64_t tokenBytes = bytesOf(caches, CacheKind::Paged);
   kv.tokenBytes = value.at("token_bytes").integer(tokenBytes, tokenBytes);

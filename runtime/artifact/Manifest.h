@@ -11,8 +11,7 @@
 //               "pooling": "rank"},
 //     "targets": [{"name": "znver4", "arch": "x86-64",
 //                  "features": ["avx2", ...], "kernels": ["...", ...]}],
-//     "kv": {"format": "f16", "page_tokens": 64, "page_bytes": 196608,
-//            "token_bytes": 3072},
+//     "kv": {"page_tokens": 64, "page_bytes": 196608, "token_bytes": 3072},
 //     "programs": [{
 //       "name": "forward",
 //       "model": {
@@ -27,8 +26,8 @@
 //       },
 //       "limits": {"tokens": 256, "rows": 16},
 //       "arena_bytes": 1234560,
-//       "caches": [{"name": "kv", "kind": "paged", "layer_bytes": 512,
-//                   "layers": [0, 1, 2, 3, 4, 5]}],
+//       "caches": [{"name": "kv", "kind": "paged", "format": "f16",
+//                   "layer_bytes": 512, "layers": [0, 1, 2, 3, 4, 5]}],
 //       "inputs": [{"name": "ids"}, {"name": "positions"}],
 //       "outputs": [{"name": "logits", "width": 4096, "stride": 4096}],
 //       "ops": ["model.layers.0.self_attn.qkv", ...],
@@ -53,8 +52,9 @@
 // All keys are required, except: keys of "work" other than "kind" (0, false
 // or none), keys of "calls" (0), "step_back" of "limits" (0), "output"
 // ("logits"), "labels" (only with "scores", which need them), "pooling"
-// ("last"), "yarn" (not scaled), "experts" (none), "stride" (with "experts" of
-// a tensor only), "images" (the file has all weights), "bos_token_id",
+// ("last"), "yarn" (not scaled), "experts" (none), "format" of a cache (paged
+// ones only), "stride" (with "experts" of a tensor only), "images" (the file
+// has all weights), "bos_token_id",
 // "quantization" (integers of the checkpoint or rounded) and "pruning" (no
 // layer was removed). There are no other keys.
 //
@@ -137,7 +137,6 @@ struct TargetInfo {
 
 /// The paged caches together.
 struct KvInfo {
-  KvFormat format;
   int64_t pageBytes;
   int64_t tokenBytes;
 };

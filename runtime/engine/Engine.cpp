@@ -614,10 +614,14 @@ std::string Engine::describe(const Failure &failure,
       (failure.op < program.ops.size() ? program.ops[failure.op]
                                        : "op " + std::to_string(failure.op)) +
       "; the file may be damaged, which qwen-run info --check finds";
-  if (infoOf(model.kv.format).overflows && failure.op < program.work.size() &&
+  const auto tooSmall =
+      std::ranges::find_if(program.caches, [](const CacheInfo &cache) {
+        return cache.format && infoOf(*cache.format).overflows;
+      });
+  if (tooSmall != program.caches.end() && failure.op < program.work.size() &&
       program.work[failure.op].kind == OpKind::Append)
     message += ", or keys or values are too large for " +
-               std::string(kvFormatName(model.kv.format)) +
+               std::string(kvFormatName(*tooSmall->format)) +
                ", which qwen-opt --kv f32 avoids";
   return message;
 }

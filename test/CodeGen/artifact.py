@@ -110,9 +110,10 @@ def main():
     assert checksums[1] == -(-weights[1] // (1 << 20)) * 8
 
     facts = json.loads(data[manifest[0] : sum(manifest)])
-    shape, element = facts["programs"][0]["model"], {"f16": 2, "f32": 4}[facts["kv"]["format"]]
-    assert facts["programs"][0]["caches"] == [{"name": "kv", "kind": "paged", "layers": list(range(shape["layers"])),
-                                "layer_bytes": 2 * shape["kv_heads"] * shape["head_dim"] * element}]
+    shape, [cache] = facts["programs"][0]["model"], facts["programs"][0]["caches"]
+    element = {"f16": 2, "f32": 4}[cache["format"]]
+    assert cache == {"name": "kv", "kind": "paged", "format": cache["format"], "layers": list(range(shape["layers"])),
+                     "layer_bytes": 2 * shape["kv_heads"] * shape["head_dim"] * element}
     seen = set()
     end = 0
     for tensor in sorted(facts["tensors"], key=lambda t: t["offset"]):

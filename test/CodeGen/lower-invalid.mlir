@@ -1,16 +1,7 @@
 // RUN: qwen-opt %s --qwen-lower -split-input-file -verify-diagnostics
 
-// expected-error @+1 {{has no 'qwen.kv_format'; run qwen-quantize first}}
-module {
-func.func @forward() {
-  return
-}
-}
-
-// -----
-
 // Each op has a plan.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
@@ -23,7 +14,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 // -----
 
 // Ids count the ops.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
@@ -36,7 +27,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 // -----
 
 // An op of the graph stage.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
@@ -50,7 +41,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 // -----
 
 // Kernels are chosen.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
@@ -63,7 +54,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 // -----
 
 // Weights are packed.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
@@ -76,7 +67,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 // -----
 
 // Products read rows without gaps.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.weight @m : tensor<32x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
@@ -92,7 +83,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 // -----
 
 // Products have packed weights.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.weight @m : tensor<32x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
@@ -108,7 +99,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 // -----
 
 // The parts of a product lie side by side.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.weight @m : tensor<32x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
@@ -125,7 +116,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 // -----
 
 // A residual lies as the result does.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.weight @m : tensor<32x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
@@ -141,7 +132,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 // -----
 
 // A layer has one shape.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.weight @rope.frequencies : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
@@ -149,9 +140,44 @@ qwen.packed @rope.packed [@rope.frequencies] : tensor<8xf32> at 8192
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
   %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies packed [@rope.packed] kernels [#qwen.kernel<rope_table_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 8>, #qwen.buffer<offset = 128, stride = 8>]>} : tensor<?xi32> -> tensor<?x8xf32>
+  %a = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 2 kv_heads 2 format <f32> kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] {plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
+  // expected-error @+1 {{has 128 bytes of f32 in the paged kv cache of layer 0 when an op before it has 256 of f32 in a paged one}}
+  %b = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 2 kv_heads 1 format <f32> kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] {plan = #qwen.plan<id = 3, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// A layer has one format, also where two have the same bytes.
+module {
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @rope.frequencies : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @rope.packed [@rope.frequencies] : tensor<8xf32> at 8192
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %cos, %sin = qwen.rope_table %positions, @rope.frequencies packed [@rope.packed] kernels [#qwen.kernel<rope_table_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 8>, #qwen.buffer<offset = 128, stride = 8>]>} : tensor<?xi32> -> tensor<?x8xf32>
+  %a = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 2 kv_heads 1 format <f32> kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] {plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
+  // expected-error @+1 {{has 128 bytes of f16 in the paged kv cache of layer 0 when an op before it has 128 of f32 in a paged one}}
+  %b = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 2 kv_heads 2 format <f16> kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<attention_scores_f16_avx2>, #qwen.kernel<attention_values_f16_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] {plan = #qwen.plan<id = 3, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
+  return
+}
+}
+
+// -----
+
+// Keys and values have a format.
+module {
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @rope.frequencies : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @rope.packed [@rope.frequencies] : tensor<8xf32> at 8192
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
+  %x = qwen.embedding %ids, @t packed [@t.packed] kernels [#qwen.kernel<embed_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
+  %cos, %sin = qwen.rope_table %positions, @rope.frequencies packed [@rope.packed] kernels [#qwen.kernel<rope_table_avx2>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 8>, #qwen.buffer<offset = 128, stride = 8>]>} : tensor<?xi32> -> tensor<?x8xf32>
+  // expected-error @+1 {{has no format of keys and values; run qwen-quantize first}}
   %a = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 2 kv_heads 2 kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] {plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
-  // expected-error @+1 {{has 128 bytes in the paged kv cache of layer 0 when an op before it has 256 in a paged one}}
-  %b = qwen.attention %x rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 2 kv_heads 1 kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] {plan = #qwen.plan<id = 3, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32>
   return
 }
 }
@@ -159,7 +185,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 // -----
 
 // Programs that share a layer keep as many states.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @taps : tensor<128xf32> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @forward(%x: tensor<?x32xf32>) attributes {qwen.step_back = 2 : i64} {
   %y = qwen.short_convolution %x, @taps layer 0 : tensor<?x32xf32>
@@ -175,7 +201,7 @@ func.func @half(%x: tensor<?x32xf32>) {
 // -----
 
 // Logits have packed weights.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
@@ -189,7 +215,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 // -----
 
 // Logits are computed from normed tokens.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
@@ -203,7 +229,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) {
 // -----
 
 // The driver reads integers of tokens from the call, not from an operand: an argument is one of them.
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @f : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+04> as #qwen.format<f32>
 qwen.packed @f.packed [@f] : tensor<8xf32> at 0
 // expected-error @+1 {{argument 0 of program @forward is read as widths and as heights of the tokens}}
@@ -215,7 +241,7 @@ func.func @forward(%p: tensor<?xi32>) {
 
 // -----
 
-module attributes {qwen.kv_format = #qwen.kv_format<f32>} {
+module {
 qwen.weight @f : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+04> as #qwen.format<f32>
 qwen.packed @f.packed [@f] : tensor<8xf32> at 0
 // expected-error @+1 {{arguments 0 and 1 of program @forward are read as positions of the tokens when a call has one array of them}}

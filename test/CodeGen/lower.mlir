@@ -8,7 +8,7 @@
 
 // FACTS: qwen.weight @w
 // FACTS: func.func @forward(
-// FACTS-SAME: qwen.caches = [{kind = "paged", layer_bytes = 128 : i64, layers = array<i64: 0>, name = "kv"}]
+// FACTS-SAME: qwen.caches = [{format = "f16", kind = "paged", layer_bytes = 128 : i64, layers = array<i64: 0>, name = "kv"}]
 // FACTS-SAME: qwen.inputs = [{name = "ids"}, {name = "positions"}]
 // FACTS-SAME: qwen.ops = ["embed_tokens", "rope_table.1", "layers.0.input_layernorm", "layers.0.self_attn.qkv_proj", "append.4", "attention.5", "quantize.6", "linear.7", "rms_norm.8", "linear.9", "swiglu.10", "linear.11", "rms_norm.12", "lm_head.13", "count.14"]
 // FACTS-SAME: qwen.outputs = [{name = "logits", stride = 48 : i64, width = 40 : i64}]
@@ -29,7 +29,7 @@
 // FACTS-SAME: {active_bytes = 1728 : i64, calls = [{gemm = 1 : i64, macs = 2560 : i64}, {calls = 1 : i64, kernel = 2 : i64, length = 40 : i64}], kind = "lm_head", token_bytes = 236 : i64, wanted_tokens = true, weight_bytes = 1728 : i64},
 // FACTS-SAME: {kind = "count"}]
 
-module attributes {qwen.kv_format = #qwen.kv_format<f16>} {
+module {
 qwen.weight @w : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.image @other
 qwen.image @draft
@@ -80,11 +80,11 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: call @qwenDriverBarrier
   // CHECK: qwen.struct {keys = 8448, keys.stride = 128, values = 8576, values.stride = 128, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, norm.image = 2, norm = 256, eps = 9.99999997E-7 : f32, layer = 0, op = 4}
   // CHECK: call @append.norm_rope_avx512(
-  qwen.append %k, %v rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 1 norm @hn eps 1.0e-06 packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<append_k_f16_avx512>, #qwen.kernel<append_v_f16_avx512>] {plan = #qwen.plan<id = 4, barrier = true>} : tensor<?x32xf32>
+  qwen.append %k, %v rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 1 norm @hn eps 1.0e-06 format <f16> packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<append_k_f16_avx512>, #qwen.kernel<append_v_f16_avx512>] {plan = #qwen.plan<id = 4, barrier = true>} : tensor<?x32xf32>
   // CHECK: call @qwenDriverBarrier
   // CHECK: qwen.struct {queries = 8192, queries.stride = 128, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, norm.image = 2, norm = 256, out = 16384, out.stride = 64, eps = 9.99999997E-7 : f32, layer = 0, op = 5}
   // CHECK: call @attention.norm_rope_avx512(
-  %a = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @hn eps 1.0e-06 packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<attention_scores_f16_avx512>, #qwen.kernel<attention_values_f16_avx512>, #qwen.kernel<softmax_page_avx512>, #qwen.kernel<merge_page_avx512>, #qwen.kernel<finish_attention_avx512>] {plan = #qwen.plan<id = 5, barrier = true, buffers = [#qwen.buffer<offset = 16384, stride = 64>]>} : tensor<?x64xf32>
+  %a = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @hn eps 1.0e-06 format <f16> packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<attention_scores_f16_avx512>, #qwen.kernel<attention_values_f16_avx512>, #qwen.kernel<softmax_page_avx512>, #qwen.kernel<merge_page_avx512>, #qwen.kernel<finish_attention_avx512>] {plan = #qwen.plan<id = 5, barrier = true, buffers = [#qwen.buffer<offset = 16384, stride = 64>]>} : tensor<?x64xf32>
   // CHECK: qwen.struct {in = 16384, in.stride = 64, out = 2048, out.stride = 64, out.scales = 4096, out.sums = 4352, k = 64, op = 6}
   // CHECK: call @quantize.quantize_q8_avx512
   %aq = qwen.quantize %a kernels [#qwen.kernel<quantize_q8_avx512>] {plan = #qwen.plan<id = 6, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
@@ -150,10 +150,10 @@ func.func @again(%x: tensor<?x64xf32> {qwen.name = "rows", qwen.place = #qwen.bu
 // CHECK: func.func private @linear_q4_0_1x16x4_avx512vnni(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i64){{$}}
 // A head has 32 values, a page of f16 8192 bytes; there is a norm, so that the rotation alone is absent.
 // CHECK: func.func private @append.norm_rope_avx512(
-// CHECK: qwen.struct {kvHeads = 1, headDim = 32, half = 16, elementBytes = 2, cache = 0, pageBytes = 8192, scratch = memref<32xf32>, rope = none, normRope = #qwen.kernel<norm_rope_avx512>, headNorm = none, appendK = #qwen.kernel<append_k_f16_avx512>, appendV = #qwen.kernel<append_v_f16_avx512>}
+// CHECK: qwen.struct {kvHeads = 1, headDim = 32, half = 16, headBytes = 4096, cache = 0, pageBytes = 8192, scratch = memref<32xf32>, rope = none, normRope = #qwen.kernel<norm_rope_avx512>, headNorm = none, appendK = #qwen.kernel<append_k_f16_avx512>, appendV = #qwen.kernel<append_v_f16_avx512>}
 // CHECK: call @qwenDriverAppend(
 // CHECK: func.func private @attention.norm_rope_avx512(
-// CHECK: qwen.struct {kvHeads = 1, groupQueries = 2, headDim = 32, half = 16, elementBytes = 2, cache = 0, pageBytes = 8192, scale = 0.176776692 : f32, blockTokens = {{[0-9]+}}, scratch = memref<{{[0-9]+}}xf32>, rope = none, normRope = #qwen.kernel<norm_rope_avx512>, headNorm = none, scores = #qwen.kernel<attention_scores_f16_avx512>, values = #qwen.kernel<attention_values_f16_avx512>, softmax = #qwen.kernel<softmax_page_avx512>, merge = #qwen.kernel<merge_page_avx512>, finish = #qwen.kernel<finish_attention_avx512>}
+// CHECK: qwen.struct {kvHeads = 1, groupQueries = 2, headDim = 32, half = 16, headBytes = 4096, cache = 0, pageBytes = 8192, scale = 0.176776692 : f32, blockTokens = {{[0-9]+}}, scratch = memref<{{[0-9]+}}xf32>, rope = none, normRope = #qwen.kernel<norm_rope_avx512>, headNorm = none, scores = #qwen.kernel<attention_scores_f16_avx512>, values = #qwen.kernel<attention_values_f16_avx512>, softmax = #qwen.kernel<softmax_page_avx512>, merge = #qwen.kernel<merge_page_avx512>, finish = #qwen.kernel<finish_attention_avx512>}
 // CHECK: call @qwenDriverAttention(
 // The norm of hidden values tests them with the kernel of the logits.
 // CHECK: func.func private @hidden_rows.rms_norm_f32_avx512(

@@ -167,9 +167,17 @@ func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
 
 // -----
 
+func.func @f(%k: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
+  // expected-error@+1 {{has kernel 'append_k_f32_neon' when keys and values are f16}}
+  qwen.append %k, %k rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 2 format <f16> kernels [#qwen.kernel<rope_neon>, #qwen.kernel<append_k_f32_neon>, #qwen.kernel<append_v_f16_neon>] : tensor<?x64xf32>
+  return
+}
+
+// -----
+
 func.func @f(%k: tensor<?x64xf32>) {
   // expected-error@+1 {{has 3 kernels when 2 is needed}}
-  qwen.append %k, %k layer 0 kv_heads 2 kernels [#qwen.kernel<rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>] : tensor<?x64xf32>
+  qwen.append %k, %k layer 0 kv_heads 2 format <f16> kernels [#qwen.kernel<rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>] : tensor<?x64xf32>
   return
 }
 

@@ -3,7 +3,6 @@
 // RUN: qwen-opt %s --mlir-print-op-generic | qwen-opt | FileCheck %s
 
 // CHECK: module attributes
-// CHECK-SAME: qwen.kv_format = #qwen.kv_format<f16>
 // CHECK-SAME: test.blocks = #qwen.blocks<128>
 // CHECK-SAME: test.buffer = #qwen.buffer<offset = 4096, stride = 896, scales = 8192, sums = 8256>
 // CHECK-SAME: test.features = #qwen.features<avx2, fma, "amx-tile">
@@ -11,10 +10,10 @@
 // CHECK-SAME: test.format128 = #qwen.format<q4_g128>
 // CHECK-SAME: test.format16 = #qwen.format<bf16>
 // CHECK-SAME: test.format8 = #qwen.format<q8_0>
+// CHECK-SAME: test.kv_format = #qwen.kv_format<f16>
 // CHECK-SAME: test.layout = #qwen.layout<f32, panel = 16, chunk = 1>
 // CHECK-SAME: test.plan = #qwen.plan<id = 3, barrier = true>
 module attributes {
-  qwen.kv_format = #qwen.kv_format<f16>,
   test.blocks = #qwen.blocks<128>,
   test.buffer = #qwen.buffer<offset = 4096, stride = 896, scales = 8192, sums = 8256>,
   test.features = #qwen.features<fma, avx2, "amx-tile">,
@@ -22,6 +21,7 @@ module attributes {
   test.format8 = #qwen.format<q8_0>,
   test.format16 = #qwen.format<bf16>,
   test.format128 = #qwen.format<q4_g128>,
+  test.kv_format = #qwen.kv_format<f16>,
   test.layout = #qwen.layout<f32, panel = 16, chunk = 1>,
   test.plan = #qwen.plan<id = 3, barrier = true>
 } {
@@ -151,7 +151,7 @@ func.func @heads(%positions: tensor<?xi32>, %q: tensor<?x64xf32>, %k: tensor<?x3
   qwen.append %k, %v rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 kv_heads 1 : tensor<?x32xf32>
   // CHECK: qwen.append %{{.*}}, %{{.*}} rope(%[[COS]], %[[SIN]] : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 kv_heads 1 norm @head_norm eps 1.000000e-03
   // CHECK-SAME: kernels [#qwen.kernel<norm_rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>] {plan = #qwen.plan<id = 7, barrier = true>} : tensor<?x32xf32>
-  qwen.append %k, %v rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 kv_heads 1 norm @head_norm eps 1.0e-03 kernels [#qwen.kernel<norm_rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>] {plan = #qwen.plan<id = 7, barrier = true>} : tensor<?x32xf32>
+  qwen.append %k, %v rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 kv_heads 1 norm @head_norm eps 1.0e-03 format <f16> kernels [#qwen.kernel<norm_rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>] {plan = #qwen.plan<id = 7, barrier = true>} : tensor<?x32xf32>
 
   // CHECK: qwen.append %{{.*}}, %{{.*}} layer 3 kv_heads 1 : tensor<?x32xf32>
   // CHECK: qwen.attention %{{.*}} layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
@@ -161,7 +161,7 @@ func.func @heads(%positions: tensor<?xi32>, %q: tensor<?x64xf32>, %k: tensor<?x3
   %a1 = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 : tensor<?x64xf32>
   // CHECK: qwen.attention %{{.*}} rope(%[[COS]], %[[SIN]] : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 norm @head_norm eps 1.000000e-03
   // CHECK-SAME: kernels [#qwen.kernel<norm_rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] : tensor<?x64xf32>
-  %a2 = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 norm @head_norm eps 1.0e-03 kernels [#qwen.kernel<norm_rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] : tensor<?x64xf32>
+  %a2 = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 3 heads 2 kv_heads 1 norm @head_norm eps 1.0e-03 format <f32> kernels [#qwen.kernel<norm_rope_avx2>, #qwen.kernel<attention_scores_f32_avx2>, #qwen.kernel<attention_values_f32_avx2>, #qwen.kernel<softmax_page_avx2>, #qwen.kernel<merge_page_avx2>, #qwen.kernel<finish_attention_avx2>] : tensor<?x64xf32>
   return
 }
 

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 
-from checks import Checks, affected, compile_model, full, run, weight_formats
+from checks import Checks, affected, compile_model, full, kv_formats, run, weight_formats
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ANSWERS = pathlib.Path(__file__).with_name("answers.json")
@@ -40,7 +40,7 @@ CHANGES = {"qwen1": {"seq_length": 128}}
 # one on two targets elsewhere, qwen1 one everywhere: what is new in it knows no format. qwen3_moe is sampled as the first three are, here.
 SAMPLED = list(CHECKPOINTS)[:3]
 WEIGHTS = weight_formats()
-KV = ("f16", "f32")
+KV = kv_formats()
 
 # The ways to run: threads, maximum tokens in a call (0: all), sequences in a batch, contents of the cache.
 WAYS = ((1, 2, 3, 4), (1, 3, 16, 0), (1, 2, 3, 8), ("cold", "preempted", "shared", "stepped"))
@@ -79,8 +79,8 @@ def is_sampled_here(name, t, w, k, best):
     """Whether target `t` of this machine runs format `w` with cache `k`. `best` says that it is the best target."""
     number = list(CHECKPOINTS).index(name)
     if name == "qwen1":
-        return (w, k) == (t, t % 2)
-    if ((number if best else t) + w) % 2 != k:
+        return (w, k) == (t, t % len(KV))
+    if ((number if best else t) + w) % len(KV) != k:
         return False
     if name == "stories":
         return best and w % 3 == 0
@@ -90,8 +90,8 @@ def is_sampled_here(name, t, w, k, best):
 def is_sampled_elsewhere(name, t, w, k):
     """Whether the emulated target `t` runs format `w` with cache `k`."""
     if name in SAMPLED:
-        return (t + w) % 3 == SAMPLED.index(name) and t % 2 == w // 2 % 2 and (t // 2 + w) % 2 == k
-    return (w, k) == (t, t % 2) and (name != "stories" or t % 2 == 0)
+        return (t + w) % 3 == SAMPLED.index(name) and t % 2 == w // 2 % 2 and (t // 2 + w) % len(KV) == k
+    return (w, k) == (t, t % len(KV)) and (name != "stories" or t % 2 == 0)
 
 
 def pairs(run, way):

@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
-from formats import weight_formats  # noqa: E402, F401
+from formats import kv_formats, weight_formats  # noqa: E402, F401
 from make_checkpoint import config, tensors, values  # noqa: E402
 
 # NumPy has no bf16 and no e4m3: their bits.

@@ -54,8 +54,8 @@ answer = subprocess.run(command, capture_output=True, text=True, check=True).std
 own = pathlib.Path(shutil.which("qwen-run")).stat().st_size >> 10
 sweep("qwen-run", own, 64 << 10, 1999, RUN_IN_LITTLE, answer, *command, "-t", "2")
 out = WORK / "limited.qwen"
-told = matches(COMPILE_IN_LITTLE, limited(400 << 10, "qwen-opt", CHECKPOINT, "-o", out).stderr.removesuffix("\n"))
-checks.check(told, "qwen-opt in 400 MiB does not say what it needs")
+told = matches(COMPILE_IN_LITTLE, limited(200 << 10, "qwen-opt", CHECKPOINT, "-o", out).stderr.removesuffix("\n"))
+checks.check(told, "qwen-opt in 200 MiB does not say what it needs")
 if told:
     least = int(float(told[1])) << 10
     check_refused(limited(least - 1024, "qwen-opt", CHECKPOINT, "-o", out), [COMPILE_IN_LITTLE], "one MiB less")

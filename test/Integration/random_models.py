@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from checks import Checks, compile_model, full, join, logits, run, same_bits, tensors, weight_formats, write_weights, write_checkpoint
+from checks import Checks, compile_model, full, join, kv_formats, logits, run, same_bits, tensors, weight_formats, write_weights, write_checkpoint
 
 WORK, AARCH64 = pathlib.Path(sys.argv[1]), sys.argv[2]
 COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 200 if full() else 8
@@ -126,7 +126,7 @@ def random_model(checks, seed):
     options = ["-t", int(rng.integers(1, 5))]
     if piece := int(rng.choice([0, 1, 3, 16, 50])):
         options += ["--piece", piece]
-    weights, kv = str(rng.choice(weight_formats())), str(rng.choice(["f16", "f32"]))
+    weights, kv = str(rng.choice(weight_formats())), str(rng.choice(kv_formats()))
     what = f"seed {seed}: {shape}, {more}, {len(ids)} tokens"
     machines = [None] + [MACHINES[int(rng.integers(len(MACHINES)))]] * (seed % 4 == 0)
     matrices = [name for name, dims in tensors(*shape) if len(dims) == 2] if seed % 4 in (0, 1) else []

@@ -25,7 +25,6 @@
 //--- qwen2.mlir
 // The image: matrices in q4_0, the embedding once.
 // CHECK: module attributes
-// CHECK-SAME: qwen.kv_format = #qwen.kv_format<f16>
 // CHECK-SAME: qwen.stage = "packed"
 // CHECK-SAME: qwen.weight_bytes = 34752
 // CHECK: qwen.packed @embed.packed [@embed] {{.*}}q4_0
@@ -44,7 +43,7 @@
 // CHECK-NEXT: %[[COS:.*]], %[[SIN:.*]] = qwen.rope_table {{.*}}barrier = false
 // CHECK-NEXT: %[[N:.*]] = qwen.rms_norm %[[X]], {{.*}}barrier = false{{.*}} -> tensor<?x64xi8, #qwen.blocks<128>>
 // CHECK-NEXT: %[[QKV:.*]]:3 = qwen.linear %[[N]], [@l0.q.weight, @l0.k.weight, @l0.v.weight] bias [{{.*}}] packed [@l0.q_k_v.weight.packed, @l0.q_k_v.bias.packed] {{.*}}barrier = true
-// CHECK-NEXT: qwen.append %[[QKV]]#1, %[[QKV]]#2 rope(%[[COS]], %[[SIN]] : {{.*}}) layer 0 kv_heads 2 {{.*}}barrier = true
+// CHECK-NEXT: qwen.append %[[QKV]]#1, %[[QKV]]#2 rope(%[[COS]], %[[SIN]] : {{.*}}) layer 0 kv_heads 2 format <f16> {{.*}}barrier = true
 // CHECK-NEXT: %[[A:.*]] = qwen.attention %[[QKV]]#0 rope(%[[COS]], %[[SIN]] : {{.*}}barrier = true
 // CHECK-NEXT: %[[AQ:.*]] = qwen.quantize %[[A]] {{.*}}barrier = true
 // CHECK-NEXT: %[[H:.*]] = qwen.linear %[[AQ]], [@l0.o.weight] residual(%[[X]] : {{.*}}barrier = true
@@ -103,15 +102,15 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
 
 //--- qwen3.mlir
 // All in f32; the norms of heads go into append and attention.
-// CHECK: qwen.kv_format = #qwen.kv_format<f32>
+// CHECK: module attributes
 // CHECK-SAME: qwen.stage = "packed"
 // CHECK: func.func @forward
 // CHECK-NEXT: %[[X:.*]] = qwen.embedding %{{.*}}, @embed packed [@embed.packed]
 // CHECK-NEXT: %[[COS:.*]], %[[SIN:.*]] = qwen.rope_table
 // CHECK-NEXT: %[[N:.*]] = qwen.rms_norm %[[X]], {{.*}} -> tensor<?x64xf32>
 // CHECK-NEXT: %[[QKV:.*]]:3 = qwen.linear %[[N]], [@l0.q.weight, @l0.k.weight, @l0.v.weight] packed {{.*}}#qwen.kernel<linear_f32_4x16_neon>
-// CHECK-NEXT: qwen.append %[[QKV]]#1, %[[QKV]]#2 rope(%[[COS]], %[[SIN]] : {{.*}}) layer 0 kv_heads 2 norm @l0.k_norm.weight eps {{.*}} packed [@l0.k_norm.weight.packed] {{.*}}#qwen.kernel<append_k_f32_neon>
-// CHECK-NEXT: %[[A:.*]] = qwen.attention %[[QKV]]#0 rope(%[[COS]], %[[SIN]] : {{.*}} norm @l0.q_norm.weight eps {{.*}} packed [@l0.q_norm.weight.packed]
+// CHECK-NEXT: qwen.append %[[QKV]]#1, %[[QKV]]#2 rope(%[[COS]], %[[SIN]] : {{.*}}) layer 0 kv_heads 2 norm @l0.k_norm.weight eps {{.*}} format <f32> packed [@l0.k_norm.weight.packed] {{.*}}#qwen.kernel<append_k_f32_neon>
+// CHECK-NEXT: %[[A:.*]] = qwen.attention %[[QKV]]#0 rope(%[[COS]], %[[SIN]] : {{.*}} norm @l0.q_norm.weight eps {{.*}} format <f32> packed [@l0.q_norm.weight.packed]
 // CHECK-NEXT: %[[H:.*]] = qwen.linear %[[A]], [@l0.o.weight] residual(%[[X]] :
 // CHECK-NEXT: %[[R:.*]] = qwen.wanted_tokens %[[H]]
 // CHECK-NEXT: %[[F:.*]] = qwen.rms_norm %[[R]], {{.*}} -> tensor<?x64xf32>

@@ -22,9 +22,19 @@
 // RUN: not qwen-opt %s --qwen-quantize="formats=q=q4_0,norm=f32" 2>&1 | FileCheck %s --check-prefix=NOMATRIX
 // NOMATRIX: error: has no matrix 'norm', which has a format
 
-// Q4: qwen.kv_format = #qwen.kv_format<f16>
-// F32: qwen.kv_format = #qwen.kv_format<f32>
-// BF16: qwen.kv_format = #qwen.kv_format<f16>
+// Keys and values of a layer have the format of its number, whatever others have.
+// RUN: qwen-opt %s --qwen-quantize="kv=f16 kv-layers=1=f32" | FileCheck %s --check-prefix=LAYERS
+// LAYERS: qwen.append {{.*}}layer 0 kv_heads 2 format <f16> :
+// LAYERS: qwen.attention {{.*}}layer 0 heads 2 kv_heads 2 format <f16> :
+// LAYERS: qwen.append {{.*}}layer 1 kv_heads 2 format <f32> :
+// LAYERS: qwen.attention {{.*}}layer 1 heads 2 kv_heads 2 format <f32> :
+
+// RUN: not qwen-opt %s --qwen-quantize="kv-layers=1=f8" 2>&1 | FileCheck %s --check-prefix=NOKV
+// NOKV: '1=f8' is not LAYER=FORMAT, where FORMAT is f32
+// RUN: not qwen-opt %s --qwen-quantize="kv-layers=one=f16" 2>&1 | FileCheck %s --check-prefix=NOLAYER
+// NOLAYER: 'one=f16' is not LAYER=FORMAT
+// RUN: not qwen-opt %s --qwen-quantize="kv-layers=1=f32,2=f32" 2>&1 | FileCheck %s --check-prefix=NOKEYS
+// NOKEYS: error: has no keys and values in layer 2, which has a format of them
 
 // Q4: qwen.weight @embed : {{.*}} as <q4_0>
 // F32: qwen.weight @embed : {{.*}} as <f32>
@@ -58,6 +68,13 @@ func.func @forward(%ids: tensor<?xi32>) -> tensor<?x256xf32> {
   %y = qwen.linear %x, [@q] : tensor<?x64xf32> -> tensor<?x64xf32>
   %n = qwen.rms_norm %x, @norm eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
   %z = qwen.linear %x, [@q] residual(%n : tensor<?x64xf32>) : tensor<?x64xf32> -> tensor<?x64xf32>
+  // Q4: qwen.append {{.*}}layer 0 kv_heads 2 format <f16> :
+  // F32: qwen.append {{.*}}layer 0 kv_heads 2 format <f32> :
+  // BF16: qwen.append {{.*}}layer 0 kv_heads 2 format <f16> :
+  qwen.append %n, %n layer 0 kv_heads 2 : tensor<?x64xf32>
+  %a = qwen.attention %n layer 0 heads 2 kv_heads 2 : tensor<?x64xf32>
+  qwen.append %a, %a layer 1 kv_heads 2 : tensor<?x64xf32>
+  %b = qwen.attention %a layer 1 heads 2 kv_heads 2 : tensor<?x64xf32>
   // Q4: %[[S:.*]] = qwen.swiglu
   // Q4-NEXT: %[[SQ:.*]] = qwen.quantize %[[S]]
   // Q4-NEXT: qwen.lm_head %[[SQ]], @embed :

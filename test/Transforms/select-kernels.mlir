@@ -10,7 +10,7 @@
 // RUN: qwen-opt %t/invalid.mlir --qwen-select-kernels -split-input-file -verify-diagnostics
 
 //--- model.mlir
-module attributes {qwen.target_features = #qwen.features<neon>, qwen.kv_format = #qwen.kv_format<f16>} {
+module attributes {qwen.target_features = #qwen.features<neon>} {
 qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<q4_0>
 qwen.weight @w8 : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<q8_0>
@@ -50,13 +50,14 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // VNNI: qwen.linear {{.*}}kernels [#qwen.kernel<linear_bf16_1x16_avx512>, #qwen.kernel<linear_bf16_8x16_avx512>
   %yb = qwen.linear %x, [@wb] : tensor<?x64xf32> -> tensor<?x64xf32>
   // A72: qwen.append {{.*}}kernels [#qwen.kernel<norm_rope_neon>, #qwen.kernel<append_k_f16_neon>, #qwen.kernel<append_v_f16_neon>]
-  qwen.append %y, %y rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 kv_heads 1 norm @n eps 1.0e-06 : tensor<?x64xf32>
-  // AVX2: qwen.append {{.*}}kernels [#qwen.kernel<rope_avx2>,
-  qwen.append %y, %y rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 1 kv_heads 1 : tensor<?x64xf32>
+  qwen.append %y, %y rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 kv_heads 1 norm @n eps 1.0e-06 format <f16> : tensor<?x64xf32>
+  // A layer has a format of its own.
+  // AVX2: qwen.append {{.*}}kernels [#qwen.kernel<rope_avx2>, #qwen.kernel<append_k_f32_avx2>,
+  qwen.append %y, %y rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 1 kv_heads 1 format <f32> : tensor<?x64xf32>
   // A72: qwen.attention {{.*}}kernels [#qwen.kernel<rope_neon>, #qwen.kernel<attention_scores_f16_neon>, #qwen.kernel<attention_values_f16_neon>, #qwen.kernel<softmax_page_neon>, #qwen.kernel<merge_page_neon>, #qwen.kernel<finish_attention_neon>]
-  %a = qwen.attention %y rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 1 kv_heads 1 : tensor<?x64xf32>
+  %a = qwen.attention %y rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 1 kv_heads 1 format <f16> : tensor<?x64xf32>
   // A72: qwen.attention {{.*}}kernels [#qwen.kernel<norm_rope_neon>,
-  %b = qwen.attention %y rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 1 kv_heads 1 norm @n eps 1.0e-06 : tensor<?x64xf32>
+  %b = qwen.attention %y rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 heads 1 kv_heads 1 norm @n eps 1.0e-06 format <f16> : tensor<?x64xf32>
   // A72: qwen.quantize {{.*}}kernels [#qwen.kernel<quantize_q8_neon>]
   %aq = qwen.quantize %a : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // A72: qwen.swiglu {{.*}}kernels [#qwen.kernel<swiglu_q8_neon>]
@@ -77,16 +78,21 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
 
 //--- invalid.mlir
 // expected-error@+1 {{the module has no qwen.target_features, the CPU features of the target}}
-module attributes {qwen.kv_format = #qwen.kv_format<f16>} {}
+module {}
 
 // -----
 
-// expected-error@+1 {{the module has no qwen.kv_format, the format of the KV cache; run qwen-quantize first}}
-module attributes {qwen.target_features = #qwen.features<neon>} {}
+module attributes {qwen.target_features = #qwen.features<neon>} {
+func.func @f(%x: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
+  // expected-error@+1 {{'qwen.append' op has no format of keys and values; run qwen-quantize first}}
+  qwen.append %x, %x rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 2 : tensor<?x64xf32>
+  return
+}
+}
 
 // -----
 
-module attributes {qwen.target_features = #qwen.features<avx2>, qwen.kv_format = #qwen.kv_format<f16>} {
+module attributes {qwen.target_features = #qwen.features<avx2>} {
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{finds no kernel that runs on a target with avx2}}
   %q = qwen.quantize %x : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
@@ -96,7 +102,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-module attributes {qwen.target_features = #qwen.features<>, qwen.kv_format = #qwen.kv_format<f16>} {
+module attributes {qwen.target_features = #qwen.features<>} {
 qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{finds no kernel that runs on a target with no known features}}
@@ -107,7 +113,7 @@ func.func @f(%x: tensor<?x64xf32>) {
 
 // -----
 
-module attributes {qwen.target_features = #qwen.features<neon>, qwen.kv_format = #qwen.kv_format<f16>} {
+module attributes {qwen.target_features = #qwen.features<neon>} {
 qwen.weight @w : tensor<64x64xbf16> from #qwen.source<"m">
 func.func @f(%x: tensor<?x64xf32>) {
   // expected-error@+1 {{reads @w, which has no format; run qwen-quantize first}}

@@ -19,7 +19,7 @@ func.func @forward(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {
 }
 
 //--- calls.mlir
-module attributes {qwen.kv_format = #qwen.kv_format<f16>, qwen.weight_bytes = 0 : i64} {
+module attributes {qwen.weight_bytes = 0 : i64} {
 qwen.weight @w : tensor<64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<64xf32> at 0
 func.func @forward() attributes {qwen.arena_bytes = 0 : i64} {
@@ -54,7 +54,7 @@ func.func @forward() {
 
 func.func @forward(%k: tensor<?x32xf32>, %c: tensor<?x16xf32>) {
   // expected-error@+1 {{belongs to a later stage than graph; start from an imported module}}
-  qwen.append %k, %k rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 1 : tensor<?x32xf32>
+  qwen.append %k, %k rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 1 format <f16> : tensor<?x32xf32>
   return
 }
 
@@ -67,11 +67,18 @@ func.func @forward(%x: tensor<?x64xf32>) {
 }
 
 //--- not-quantized.mlir
-// expected-error@+1 {{the module has no qwen.kv_format; run qwen-quantize first}}
-module {
-func.func @forward() {
+func.func @forward(%x: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
+  // expected-error@+1 {{'qwen.append' op has no format in stage quantized; run qwen-quantize first}}
+  qwen.append %x, %x rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 kv_heads 2 : tensor<?x64xf32>
   return
 }
+
+// -----
+
+func.func @forward(%x: tensor<?x64xf32>, %c: tensor<?x16xf32>) {
+  // expected-error@+1 {{'qwen.attention' op has no format in stage quantized; run qwen-quantize first}}
+  %y = qwen.attention %x rope(%c, %c : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 2 : tensor<?x64xf32>
+  return
 }
 
 // -----
@@ -135,7 +142,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 
 // -----
 
-// expected-error@+1 {{the module has no qwen.kv_format; run qwen-quantize first}}
+// expected-error@+1 {{the module has no qwen.weight_bytes; run qwen-pack first}}
 module {
 func.func @forward() {
   return
@@ -144,16 +151,7 @@ func.func @forward() {
 
 // -----
 
-// expected-error@+1 {{the module has no qwen.weight_bytes; run qwen-pack first}}
-module attributes {qwen.kv_format = #qwen.kv_format<f16>} {
-func.func @forward() {
-  return
-}
-}
-
-// -----
-
-module attributes {qwen.kv_format = #qwen.kv_format<f16>, qwen.weight_bytes = 0 : i64} {
+module attributes {qwen.weight_bytes = 0 : i64} {
 func.func @forward() attributes {qwen.arena_bytes = 0 : i64} {
   return
 }
@@ -216,7 +214,7 @@ func.func @forward(%x: tensor<?x64xf32>) {
 }
 
 //--- not-calls.mlir
-module attributes {qwen.kv_format = #qwen.kv_format<f16>, qwen.weight_bytes = 0 : i64} {
+module attributes {qwen.weight_bytes = 0 : i64} {
 func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.arena_bytes = 0 : i64} {
   // expected-error@+1 {{'qwen.swiglu' op is not a part of stage calls; run qwen-lower first}}
   %s = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>

@@ -1,5 +1,6 @@
 //===- ABITest.cpp - The facts of include/qwen/ABI ------------------------===//
 
+#include "qwen/ABI/Caches.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/ABI/OpWork.h"
 
@@ -199,4 +200,17 @@ TEST(OpWork, CallsAreOfTokensPagesAndPositions) {
   EXPECT_EQ(workOfStep(work, two).macs, 2 * 5 + (128 + 129) * 7);
   work.wantedTokens = true;
   EXPECT_EQ(callsOfStep(work, work.calls[0], two).calls, 3);
+}
+
+TEST(Caches, SayTheFormatsOfKeysAndValues) {
+  std::vector<CacheInfo> caches = {{"delta", CacheKind::Fixed, 64, {0}}};
+  EXPECT_EQ(describeKvFormats(caches), "none");
+  // Layers of one format and one size, then of one with the same bytes.
+  mergeCache(caches, {"kv", CacheKind::Paged, 256, {1, 2}, 0, KvFormat::F16});
+  mergeCache(caches, {"kv", CacheKind::Paged, 256, {4}, 0, KvFormat::F16});
+  EXPECT_EQ(caches.size(), 2u);
+  EXPECT_EQ(describeKvFormats(caches), "f16");
+  mergeCache(caches, {"kv", CacheKind::Paged, 256, {3}, 0, KvFormat::F32});
+  EXPECT_EQ(caches.size(), 3u);
+  EXPECT_EQ(describeKvFormats(caches), "f32 in 1 layer, f16 in 3 layers");
 }

@@ -1,7 +1,8 @@
 //===- CachesTest.cpp - A compiled model with several caches --------------===//
 //
-// Compiles a model whose layers differ in the size of heads, with an op of this
-// test that has fixed state, and compares its logits with the plain C++ model.
+// Compiles a model whose layers differ in the size of heads and in the format
+// of keys and values, with an op of this test that has fixed state, and
+// compares its logits with the plain C++ model.
 //
 //===----------------------------------------------------------------------===//
 
@@ -267,7 +268,9 @@ void compile(const std::string &path) {
                   FeaturesAttr::get(&context, target.features));
   defineEcho(module);
   mlir::PassManager manager(&context);
-  buildPipeline(manager, {.weights = WeightFormat::F32, .kv = KvFormat::F16});
+  buildPipeline(manager, {.weights = WeightFormat::F32,
+                          .kv = KvFormat::F16,
+                          .kvLayers = {{kHalved, KvFormat::F32}}});
   manager.addPass(createLower());
   manager.addPass(createVerifyStage({Stage::Calls}));
   ASSERT_TRUE(mlir::succeeded(manager.run(module)));
@@ -356,8 +359,9 @@ std::vector<Values> PlainModel::logits(const std::vector<int32_t> &ids) const {
   const Values finalNorm = vector("norm", kHidden);
   std::vector<Values> echoes(layers.size(), Values(kHidden));
   std::vector<AttentionCache> caches;
-  for (const Layer &layer : layers)
-    caches.emplace_back(KvFormat::F16, /*kvHeads=*/1, layer.headDim);
+  for (size_t i = 0; i < layers.size(); ++i)
+    caches.emplace_back(i == kHalved ? KvFormat::F32 : KvFormat::F16,
+                        /*kvHeads=*/1, layers[i].headDim);
   std::vector<Values> rows;
   for (int32_t id : ids) {
     Values x = embedding.output(id);
@@ -391,7 +395,8 @@ TEST(Caches, LayersWithOtherHeadsAndFixedStateGiveTheBitsOfPlainCpp) {
   compile(path);
   const Artifact artifact(path);
   const std::vector<CacheInfo> &caches = artifact.manifest().caches;
-  // Of f16: 2 * 64 and 2 * 32 values. The fixed state of 96 floats.
+  // 2 * 64 values in f16 have the bytes of 2 * 32 in f32. The fixed state of 96
+  // floats.
   ASSERT_EQ(caches.size(), 3u);
   for (size_t i = 0; i < 3; ++i) {
     const bool fixed = caches[i].kind == CacheKind::Fixed;
@@ -399,12 +404,14 @@ TEST(Caches, LayersWithOtherHeadsAndFixedStateGiveTheBitsOfPlainCpp) {
     EXPECT_EQ(caches[i].layers, fixed ? (std::vector<int64_t>{0, 1})
                                 : i == kHalved + 1 ? std::vector<int64_t>{1}
                                                    : std::vector<int64_t>{0});
+    EXPECT_EQ(caches[i].format.has_value(), !fixed);
     if (fixed) {
       echoCache = static_cast<int64_t>(i);
       echoStride = caches[i].stride();
     }
   }
-  EXPECT_EQ(artifact.manifest().kv.tokenBytes, 256 + 128);
+  EXPECT_EQ(artifact.manifest().kv.tokenBytes, 256 + 256);
+  EXPECT_EQ(describeKvFormats(caches), "f32 in 1 layer, f16 in 1 layer");
   EXPECT_EQ(echoStride, 2 * 384);
 
   // Two sequences of 70 tokens together; the second leaves the first after 40.

@@ -97,7 +97,7 @@ inline Values frequenciesOf(int64_t headDim) {
 /// Constants of attention, and where its values lie.
 struct AttentionOps {
   int64_t kvHeads, groupQueries, headDim;
-  KvFormat cache;
+  KvKernels cache = KvFormat::F32;
   int64_t pageBytes, blockTokens;
   float eps;
   /// Queries, keys and values of a token lie side by side.
@@ -113,7 +113,7 @@ struct AttentionOps {
   int64_t projectedValues() const { return (heads() + 2 * kvHeads) * headDim; }
   /// Bytes of a layer in a page.
   int64_t layerBytes() const {
-    return 2 * kvHeads * headDim * kPageTokens * kvElementBytes(cache);
+    return 2 * kvHeads * cache.layout.headBytes(headDim);
   }
 
   /// Cos or sin, and half of the values that they rotate.
@@ -150,66 +150,62 @@ struct AttentionOps {
   /// `norm` is the place of the weights of the heads' norm, or -1.
   void append(const Context *context, int32_t thread, int64_t norm,
               int64_t layer, int32_t op) const {
-    const KernelFormat format = kernelFormat(cache);
     const int64_t keys = projected + 4 * heads() * headDim;
     Values scratch(static_cast<size_t>(appendScratch(headDim)));
-    qwenDriverAppend(
-        context, thread,
-        {.keys = rows(keys, stride),
-         .values = rows(keys + 4 * kvHeads * headDim, stride),
-         .cos = table(cos),
-         .sin = table(sin),
-         .norm = weightAt(norm),
-         .eps = eps,
-         .layer = CacheOffset(layer * layerBytes()),
-         .op = OpId(op)},
-        {.kvHeads = Heads(kvHeads),
-         .headDim = Length(headDim),
-         .half = half(),
-         .elementBytes = Bytes(kvElementBytes(cache)),
-         .cache = CacheId(0),
-         .pageBytes = Bytes(pageBytes),
-         .scratch = scratch.data(),
-         .rope = rotates && norm < 0 ? numerics::rope : nullptr,
-         .normRope = norm < 0 ? nullptr : numerics::normRope,
-         .headNorm = nullptr,
-         .appendK = numerics::reference<KernelOp::AppendK>(format),
-         .appendV = numerics::reference<KernelOp::AppendV>(format)});
+    qwenDriverAppend(context, thread,
+                     {.keys = rows(keys, stride),
+                      .values = rows(keys + 4 * kvHeads * headDim, stride),
+                      .cos = table(cos),
+                      .sin = table(sin),
+                      .norm = weightAt(norm),
+                      .eps = eps,
+                      .layer = CacheOffset(layer * layerBytes()),
+                      .op = OpId(op)},
+                     {.kvHeads = Heads(kvHeads),
+                      .headDim = Length(headDim),
+                      .half = half(),
+                      .headBytes = Bytes(cache.layout.headBytes(headDim)),
+                      .cache = CacheId(0),
+                      .pageBytes = Bytes(pageBytes),
+                      .scratch = scratch.data(),
+                      .rope = rotates && norm < 0 ? numerics::rope : nullptr,
+                      .normRope = norm < 0 ? nullptr : numerics::normRope,
+                      .headNorm = nullptr,
+                      .appendK = cache.appendK,
+                      .appendV = cache.appendV});
   }
 
   void attend(const Context *context, int32_t thread, int64_t norm,
               int64_t layer, int32_t op) const {
-    const KernelFormat format = kernelFormat(cache);
     Values scratch(static_cast<size_t>(
         attentionScratch(groupQueries, headDim, blockTokens)));
-    qwenDriverAttention(
-        context, thread,
-        {.queries = rows(projected, stride),
-         .cos = table(cos),
-         .sin = table(sin),
-         .norm = weightAt(norm),
-         .out = rows(out, outStride),
-         .eps = eps,
-         .layer = CacheOffset(layer * layerBytes()),
-         .op = OpId(op)},
-        {.kvHeads = Heads(kvHeads),
-         .groupQueries = Heads(groupQueries),
-         .headDim = Length(headDim),
-         .half = half(),
-         .elementBytes = Bytes(kvElementBytes(cache)),
-         .cache = CacheId(0),
-         .pageBytes = Bytes(pageBytes),
-         .scale = scale(),
-         .blockTokens = Tokens(blockTokens),
-         .scratch = scratch.data(),
-         .rope = rotates && norm < 0 ? numerics::rope : nullptr,
-         .normRope = norm < 0 ? nullptr : numerics::normRope,
-         .headNorm = nullptr,
-         .scores = numerics::reference<KernelOp::AttentionScores>(format),
-         .values = numerics::reference<KernelOp::AttentionValues>(format),
-         .softmax = numerics::softmaxPage,
-         .merge = numerics::mergePage,
-         .finish = numerics::finishAttention});
+    qwenDriverAttention(context, thread,
+                        {.queries = rows(projected, stride),
+                         .cos = table(cos),
+                         .sin = table(sin),
+                         .norm = weightAt(norm),
+                         .out = rows(out, outStride),
+                         .eps = eps,
+                         .layer = CacheOffset(layer * layerBytes()),
+                         .op = OpId(op)},
+                        {.kvHeads = Heads(kvHeads),
+                         .groupQueries = Heads(groupQueries),
+                         .headDim = Length(headDim),
+                         .half = half(),
+                         .headBytes = Bytes(cache.layout.headBytes(headDim)),
+                         .cache = CacheId(0),
+                         .pageBytes = Bytes(pageBytes),
+                         .scale = scale(),
+                         .blockTokens = Tokens(blockTokens),
+                         .scratch = scratch.data(),
+                         .rope = rotates && norm < 0 ? numerics::rope : nullptr,
+                         .normRope = norm < 0 ? nullptr : numerics::normRope,
+                         .headNorm = nullptr,
+                         .scores = cache.scores,
+                         .values = cache.values,
+                         .softmax = numerics::softmaxPage,
+                         .merge = numerics::mergePage,
+                         .finish = numerics::finishAttention});
   }
 
   /// Attention over keys and values of the call.
@@ -249,6 +245,32 @@ struct AttentionOps {
          .finish = numerics::finishAttention});
   }
 };
+
+/// Queries, keys and values of a token, and its attention.
+struct AttentionToken {
+  Values projected, expected;
+};
+
+/// The tokens of a sequence, with attention of a plain loop over them.
+inline std::vector<AttentionToken>
+plainAttention(const AttentionOps &ops, const std::vector<Values> &projected,
+               const Values &queryNorm, const Values &keyNorm) {
+  AttentionCache cache(ops.cache, ops.kvHeads, ops.headDim);
+  const Values frequencies = frequenciesOf(ops.headDim);
+  const auto half = static_cast<size_t>(ops.half());
+  std::vector<AttentionToken> result;
+  for (const Values &x : projected) {
+    Rotation rotation = {ops.headDim, ops.eps, Values(half), Values(half)};
+    numerics::ropeTable(static_cast<int32_t>(result.size()), frequencies.data(),
+                        ops.half(), rotation.cos.data(), rotation.sin.data());
+    const auto keys = x.begin() + ops.heads() * ops.headDim;
+    const auto values = keys + ops.kvHeads * ops.headDim;
+    cache.append(rotation.rotated({keys, values}, keyNorm), {values, x.end()});
+    result.push_back(
+        {x, cache.attend(rotation.rotated({x.begin(), keys}, queryNorm))});
+  }
+  return result;
+}
 
 } // namespace qwen::test
 

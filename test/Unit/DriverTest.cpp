@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "DriverAttention.h"
+#include "IntegerKv.h"
 #include "Units.h"
 
 #include <gtest/gtest.h>
@@ -457,33 +458,6 @@ TEST(Count, HasAsManyUnitsAsAnotherOpHasCounted) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Queries, keys and values of a token, and its attention.
-struct AttentionToken {
-  Values projected, expected;
-};
-
-/// The tokens of a sequence, with attention of a plain loop over them.
-std::vector<AttentionToken>
-plainAttention(const AttentionOps &ops, int64_t tokens, const Values &queryNorm,
-               const Values &keyNorm, Random &random) {
-  AttentionCache cache(ops.cache, ops.kvHeads, ops.headDim);
-  const Values frequencies = frequenciesOf(ops.headDim);
-  const auto half = static_cast<size_t>(ops.half());
-  std::vector<AttentionToken> result;
-  for (int64_t position = 0; position < tokens; ++position) {
-    const Values x = random.values(ops.projectedValues(), 4);
-    Rotation rotation = {ops.headDim, ops.eps, Values(half), Values(half)};
-    numerics::ropeTable(static_cast<int32_t>(position), frequencies.data(),
-                        ops.half(), rotation.cos.data(), rotation.sin.data());
-    const auto keys = x.begin() + ops.heads() * ops.headDim;
-    const auto values = keys + ops.kvHeads * ops.headDim;
-    cache.append(rotation.rotated({keys, values}, keyNorm), {values, x.end()});
-    result.push_back(
-        {x, cache.attend(rotation.rotated({x.begin(), keys}, queryNorm))});
-  }
-  return result;
-}
-
 /// Tokens that the cache has already, with gaps between them.
 Batch someTokens(const std::vector<int64_t> &lengths, Random &random) {
   Batch batch;
@@ -503,7 +477,10 @@ void checkAttention(uint32_t seed) {
   ops.kvHeads = random.between(1, 3);
   ops.groupQueries = random.between(1, 4);
   ops.headDim = 8 * random.between(1, 6);
-  ops.cache = random.between(0, 1) ? KvFormat::F32 : KvFormat::F16;
+  const KvKernels formats[] = {KvFormat::F32, KvFormat::F16,
+                               IntegerKv<kSigned8>::kernels(),
+                               IntegerKv<kUnsigned4>::kernels()};
+  ops.cache = formats[random.between(0, 3)];
   ops.pageBytes = 2 * ops.layerBytes() + 64 * random.between(0, 1);
   ops.blockTokens = random.between(1, 12);
   ops.eps = 1e-6f;
@@ -518,8 +495,10 @@ void checkAttention(uint32_t seed) {
   std::vector<std::vector<AttentionToken>> tokens;
   for (int64_t s = random.between(1, 3); s > 0; --s) {
     lengths.push_back(random.between(1, 150));
-    tokens.push_back(
-        plainAttention(ops, lengths.back(), queryNorm, keyNorm, random));
+    std::vector<Values> projected;
+    for (int64_t i = 0; i < lengths.back(); ++i)
+      projected.push_back(random.values(ops.projectedValues(), 4));
+    tokens.push_back(plainAttention(ops, projected, queryNorm, keyNorm));
   }
   Memory image;
   const int64_t frequencies = image.add(frequenciesOf(ops.headDim));

@@ -177,6 +177,23 @@ TEST(FormatPlan, MatricesHaveQuantizersOfTheirOwn) {
           .bytes);
 }
 
+TEST(FormatPlan, LayersHaveFormatsOfKeysAndValues) {
+  const std::filesystem::path checkpoint =
+      kInputs / "checkpoints/qwen2-tied-f32";
+  const std::string uniform = planOf(checkpoint, {.weights = Q4_0});
+  nlohmann::json plan = nlohmann::json::parse(uniform);
+  plan["kv_layers"]["1"] = "f32";
+  PlanFile file(plan.dump());
+  const CompileSummary mixed =
+      inspectCheckpoint(checkpoint, file.options).compiled;
+  EXPECT_EQ(mixed.kv, "f32 in 1 layer, f16 in 1 layer");
+  EXPECT_EQ(nlohmann::json::parse(mixed.plan), plan);
+  EXPECT_EQ(planOf(checkpoint, PlanFile(mixed.plan).options), mixed.plan);
+  // An option names one for all.
+  file.options.kv = KvFormat::F16;
+  EXPECT_EQ(planOf(checkpoint, file.options), uniform);
+}
+
 TEST(FormatPlan, MatricesShareProducts) {
   using Names = std::vector<std::string>;
   const auto fused = [](const char *checkpoint, const Names &names) {

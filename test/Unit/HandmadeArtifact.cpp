@@ -24,13 +24,13 @@ std::string qwen::test::handmadeManifest() {
   return R"({"compiler": "handmade", "numerics_version": 1, "model":
     {"name": "handmade", "tokenizer_vocab": 37, "context": 100}, "targets": [{"name": "test", "arch": ")" +
          arch + R"(", "features": [")" + feature + R"("], "kernels": ["k"]}],
-    "kv": {"format": "f32", "page_tokens": 64,
+    "kv": {"page_tokens": 64,
     "page_bytes": 8192, "token_bytes": 128}, "programs": [{"name": "forward",
     "model": {"architecture": "Qwen3ForCausalLM", "vocab_size": 40,
     "hidden_size": 32, "layers": 1, "heads": 2, "kv_heads": 1, "head_dim": 16,
     "intermediate_size": 64, "rope_theta": 10000.0, "rms_norm_eps": 1e-6,
     "tied": true, "max_context": 100}, "limits": {"tokens": 8, "rows": 2}, "arena_bytes": 1024, "caches": [{"name": "kv",
-    "kind": "paged", "layer_bytes": 128, "layers": [0]}], "inputs": [{"name": "ids"},
+    "kind": "paged", "format": "f32", "layer_bytes": 128, "layers": [0]}], "inputs": [{"name": "ids"},
     {"name": "positions"}], "outputs": [{"name": "logits", "width": 40, "stride": 48}],
     "ops": ["first", "second"], "work": [{"kind": "linear", "weight_bytes": 64,
     "active_bytes": 48, "token_bytes": 32, "calls": [{"macs": 16}]},

@@ -100,8 +100,9 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/tensors/0/format", "q5",
         "tensors[0].format is \"q5\" when " + weightFormatList() +
             " is needed");
-  check("/kv/format", "f8",
-        "kv.format is \"f8\" when \"f32\" or \"f16\" is needed");
+  check("/programs/0/caches/0/format", "f8",
+        "programs[0].caches[0].format is \"f8\" when " + kvFormatList() +
+            " is needed");
   check("/kv/page_tokens", 32,
         "kv.page_tokens is 32 when an integer from 64 to 64 is needed");
   check("/kv/page_bytes", 8191,

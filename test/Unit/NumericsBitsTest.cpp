@@ -146,7 +146,7 @@ TEST(NumericsBits, Rows) {
     bits.add(y);
     std::vector<uint16_t> slots(k);
     ASSERT_EQ(ref::reference<KernelOp::AppendV>(KernelFormat::F16)(
-                  x.data(), k, slots.data()),
+                  x.data(), k, 0, slots.data()),
               0);
     bits.add(slots);
   }

@@ -272,10 +272,10 @@ TEST(Flags, ShowEveryNonFiniteInput) {
             ref::rmsNormQ8(x.data(), w.data(), 160, 1e-6f, q, d, sums),
             ref::swiGluQ8(x.data() + at / 128 * 32, w.data(), 128, q, d, sums),
             ref::swiGluQ8(w.data(), x.data() + at / 128 * 32, 128, q, d, sums),
-            appendKF32(x.data(), 160, slots.data()),
-            appendKF16(x.data(), 160, slots.data()),
-            appendVF32(x.data(), 160, slots.data()),
-            appendVF16(x.data(), 160, slots.data()),
+            appendKF32(x.data(), 160, 0, slots.data()),
+            appendKF16(x.data(), 160, 0, slots.data()),
+            appendVF32(x.data(), 160, 0, slots.data()),
+            appendVF16(x.data(), 160, 0, slots.data()),
             ref::checkFinite(x.data(), 160)};
       };
       for (int32_t flag : flags())
@@ -289,22 +289,24 @@ TEST(Flags, ShowEveryNonFiniteInput) {
 TEST(Append, WritesSlotsAndFlagsHalfOverflow) {
   const std::vector<float> x = {1.5f, -2.0f, 65519.0f};
   std::vector<uint16_t> half(3 * 64, 0xeeee);
-  EXPECT_EQ(appendKF16(x.data(), 3, half.data() + 5), 0);
+  EXPECT_EQ(appendKF16(x.data(), 3, 5, half.data()), 0);
   EXPECT_EQ(half[5], f32ToF16(1.5f));
   EXPECT_EQ(half[64 + 5], f32ToF16(-2.0f));
   EXPECT_EQ(half[128 + 5], 0x7bff);
   EXPECT_EQ(std::count(half.begin(), half.end(), 0xeeee), 3 * 64 - 3);
-  EXPECT_EQ(appendVF16(x.data(), 3, half.data()), 0);
+  EXPECT_EQ(appendVF16(x.data(), 3, 0, half.data()), 0);
   EXPECT_EQ(half[1], f32ToF16(-2.0f));
+  EXPECT_EQ(appendVF16(x.data(), 3, 7, half.data()), 0);
+  EXPECT_EQ(half[7 * 3 + 1], f32ToF16(-2.0f));
   std::vector<float> single(3 * 64, -1.0f);
-  EXPECT_EQ(appendKF32(x.data(), 3, single.data()), 0);
+  EXPECT_EQ(appendKF32(x.data(), 3, 0, single.data()), 0);
   EXPECT_EQ(single[128], 65519.0f);
-  EXPECT_EQ(appendVF32(x.data(), 3, single.data()), 0);
+  EXPECT_EQ(appendVF32(x.data(), 3, 0, single.data()), 0);
   EXPECT_EQ(single[2], 65519.0f);
   for (float large : {65520.0f, -65520.0f, 1e30f}) {
-    EXPECT_EQ(appendKF16(&large, 1, half.data()), 1);
-    EXPECT_EQ(appendVF16(&large, 1, half.data()), 1);
-    EXPECT_EQ(appendVF32(&large, 1, single.data()), 0);
+    EXPECT_EQ(appendKF16(&large, 1, 0, half.data()), 1);
+    EXPECT_EQ(appendVF16(&large, 1, 0, half.data()), 1);
+    EXPECT_EQ(appendVF32(&large, 1, 0, single.data()), 0);
   }
 }
 

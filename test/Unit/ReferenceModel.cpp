@@ -107,6 +107,15 @@ Values Rotation::rotated(const Values &x, const Values &norm) const {
   return y;
 }
 
+KvKernels::KvKernels(KvFormat format)
+    : KvKernels(
+          layoutOf(format),
+          numerics::reference<KernelOp::AppendK>(kernelFormat(format)),
+          numerics::reference<KernelOp::AppendV>(kernelFormat(format)),
+          numerics::reference<KernelOp::AttentionScores>(kernelFormat(format)),
+          numerics::reference<KernelOp::AttentionValues>(
+              kernelFormat(format))) {}
+
 void AttentionCache::append(const Values &k, const Values &v) {
   const int64_t slot = positions++ % kPageTokens;
   if (slot == 0)
@@ -114,14 +123,10 @@ void AttentionCache::append(const Values &k, const Values &v) {
       pages->emplace_back(static_cast<size_t>(kvHeads * headBytes()));
   int32_t bad = 0;
   for (int64_t head = 0; head < kvHeads; ++head) {
-    bad |= numerics::reference<KernelOp::AppendK>(kernelFormat(format))(
-        &k[static_cast<size_t>(head * headDim)], headDim,
-        keys.back().data() + head * headBytes() +
-            slot * kvElementBytes(format));
-    bad |= numerics::reference<KernelOp::AppendV>(kernelFormat(format))(
-        &v[static_cast<size_t>(head * headDim)], headDim,
-        values.back().data() + head * headBytes() +
-            slot * headDim * kvElementBytes(format));
+    bad |= kernels.appendK(&k[static_cast<size_t>(head * headDim)], headDim,
+                           slot, keys.back().data() + head * headBytes());
+    bad |= kernels.appendV(&v[static_cast<size_t>(head * headDim)], headDim,
+                           slot, values.back().data() + head * headBytes());
   }
   if (bad)
     throw Error("a key or value is not finite");
@@ -130,10 +135,6 @@ void AttentionCache::append(const Values &k, const Values &v) {
 Values AttentionCache::attend(const Values &queries) const {
   const auto scale =
       static_cast<float>(1.0 / std::sqrt(static_cast<double>(headDim)));
-  const auto scores =
-      numerics::reference<KernelOp::AttentionScores>(kernelFormat(format));
-  const auto sums =
-      numerics::reference<KernelOp::AttentionValues>(kernelFormat(format));
   const int64_t heads = static_cast<int64_t>(queries.size()) / headDim;
   Values result = zeros(heads * headDim);
   for (int64_t head = 0; head < heads; ++head) {
@@ -145,11 +146,12 @@ Values AttentionCache::attend(const Values &queries) const {
           kPageTokens, positions - static_cast<int64_t>(page) * kPageTokens);
       float s[kPageTokens], p[kPageTokens];
       Values of = zeros(2 * kStateQueries + headDim);
-      scores(&queries[static_cast<size_t>(head * headDim)],
-             keys[page].data() + offset, scale, s, 1, headDim, n, nullptr);
+      kernels.scores(&queries[static_cast<size_t>(head * headDim)],
+                     keys[page].data() + offset, scale, s, 1, headDim, n,
+                     nullptr);
       numerics::softmaxPage(s, 1, n, p, &of[0], &of[kStateQueries]);
-      sums(p, values[page].data() + offset, &of[2 * kStateQueries], 1, headDim,
-           n, nullptr);
+      kernels.values(p, values[page].data() + offset, &of[2 * kStateQueries], 1,
+                     headDim, n, nullptr);
       if (page == 0)
         state = of;
       else

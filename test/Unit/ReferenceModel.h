@@ -9,7 +9,7 @@
 #ifndef QWEN_TEST_UNIT_REFERENCEMODEL_H
 #define QWEN_TEST_UNIT_REFERENCEMODEL_H
 
-#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/KernelOps.h"
 #include "qwen/ABI/StoredTypes.h"
 
 #include <optional>
@@ -51,11 +51,27 @@ struct Rotation {
   Values rotated(const Values &x, const Values &norm) const;
 };
 
+/// How keys and values lie in pages, and the kernels that know it.
+struct KvKernels {
+  KvLayout layout;
+  AppendKFn *appendK;
+  AppendVFn *appendV;
+  AttentionScoresFn *scores;
+  AttentionValuesFn *values;
+
+  KvKernels(const KvLayout &layout, AppendKFn *appendK, AppendVFn *appendV,
+            AttentionScoresFn *scores, AttentionValuesFn *values)
+      : layout(layout), appendK(appendK), appendV(appendV), scores(scores),
+        values(values) {}
+  /// The references of a format.
+  KvKernels(KvFormat format);
+};
+
 /// The keys and values of one layer and one sequence.
 class AttentionCache {
 public:
-  AttentionCache(KvFormat format, int64_t kvHeads, int64_t headDim)
-      : format(format), kvHeads(kvHeads), headDim(headDim) {}
+  AttentionCache(const KvKernels &kernels, int64_t kvHeads, int64_t headDim)
+      : kernels(kernels), kvHeads(kvHeads), headDim(headDim) {}
 
   /// Appends those of the next position [kvHeads][headDim]. Throws Error where
   /// one is not finite.
@@ -65,14 +81,12 @@ public:
 
 private:
   /// Bytes of one head of a page.
-  int64_t headBytes() const {
-    return headDim * kPageTokens * kvElementBytes(format);
-  }
+  int64_t headBytes() const { return kernels.layout.headBytes(headDim); }
 
-  KvFormat format;
+  KvKernels kernels;
   int64_t kvHeads, headDim;
   int64_t positions = 0;
-  /// Pages of keys [kv head][d][64] and of values [kv head][64][d].
+  /// Pages of the keys and of the values of all KV heads.
   std::vector<std::vector<uint8_t>> keys, values;
 };
 

@@ -426,7 +426,7 @@ TEST_F(EngineTest, AFlagNamesSequencePositionAndOp) {
   // The positions before it stay.
   EXPECT_EQ(engine.state().length(s), 3);
   engine.state().truncate(s, 0);
-  manifest.kv.format = KvFormat::F16;
+  manifest.programs[0].caches.front().format = KvFormat::F16;
   EXPECT_EQ(error(), message);
   engine.state().truncate(s, 0);
   manifest.programs[0].work[1].kind = OpKind::Append;

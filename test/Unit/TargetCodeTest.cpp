@@ -26,8 +26,7 @@ protected:
   TargetCode make(const char *target, std::vector<std::string> kernels = {}) {
     TargetCode code{resolveTarget(target),
                     mlir::parseSourceString<mlir::ModuleOp>(R"mlir(
-      module attributes {qwen.weight_bytes = 2048 : i64,
-                         qwen.kv_format = #qwen.kv_format<f16>} {
+      module attributes {qwen.weight_bytes = 2048 : i64} {
         qwen.weight @w : tensor<16x32xf32> from #qwen.source<"m"> as #qwen.format<q8_0>
         qwen.packed @w.packed [@w] : tensor<16x32xf32>
           in #qwen.layout<q8_0, panel = 16, chunk = 4> at 0

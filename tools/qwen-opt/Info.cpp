@@ -107,7 +107,7 @@ static ordered_json describeSizes(const CheckpointFacts &facts, double speed) {
                               {"bytes", format.bytes}});
   speeds(own, facts.tokenBytes);
   own["arena_bytes"] = compiled.arenaBytes;
-  own["kv_format"] = kvFormatName(compiled.kv);
+  own["kv_format"] = compiled.kv;
   own["kv_bytes_a_token"] = compiled.positionBytes;
   own["state_bytes_a_sequence"] = compiled.sequenceBytes;
   ordered_json all = ordered_json::array();

@@ -81,10 +81,9 @@ void qwen::printSummary(const std::string &name, const CompileSummary &summary,
       << "  arena: " << summary.arenaBytes << " bytes for " << summary.maxTokens
       << " tokens and " << summary.maxRows << " rows a call, whose logits take "
       << withUnit(summary.resultBytes) << '\n'
-      << "  kv cache: " << kvFormatName(summary.kv) << ", "
-      << summary.positionBytes << " bytes a token, "
-      << summary.positionBytes * kPageTokens << " a page of " << kPageTokens
-      << '\n';
+      << "  kv cache: " << summary.kv << ", " << summary.positionBytes
+      << " bytes a token, " << summary.positionBytes * kPageTokens
+      << " a page of " << kPageTokens << '\n';
   if (summary.sequenceBytes)
     out << "  state: " << summary.sequenceBytes << " bytes a sequence\n";
   for (size_t i = 0; i < summary.targets.size(); ++i)

@@ -122,7 +122,7 @@ static void printText(const Artifact &artifact,
     out << "pruning    " << manifest.pruning.describe() << "\n";
   if (manifest.quantization != Quantization())
     out << "quantizer  " << manifest.quantization.describe() << "\n";
-  out << "kv cache   " << kvFormatName(manifest.kv.format) << ", "
+  out << "kv cache   " << describeKvFormats(manifest.caches) << ", "
       << manifest.kv.tokenBytes << " bytes a token, " << manifest.kv.pageBytes
       << " a page of " << kPageTokens << "\n";
   if (const int64_t bytes = sequenceBytesOf(manifest.caches)) {

@@ -33,9 +33,6 @@ inline constexpr int64_t kBlockGroups = kActivationBlock / kGroup;
 /// 8 activation blocks, whose chains of operations overlap.
 inline constexpr int64_t kStackValues = 8 * kActivationBlock;
 
-/// Positions in one page of the KV cache.
-inline constexpr int64_t kPageTokens = 64;
-
 /// Outputs in one panel of a matrix. The outputs of a token in the arena are
 /// padded to a multiple of it, so that kernels need no code for a partial
 /// panel.

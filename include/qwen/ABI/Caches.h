@@ -9,6 +9,7 @@
 #define QWEN_ABI_CACHES_H
 
 #include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/KvFormats.h"
 
 #include <span>
 #include <string>
@@ -40,6 +41,8 @@ struct CacheInfo {
   std::vector<int64_t> layers;
   /// How many states before the last one a sequence keeps in a fixed cache.
   int64_t stepBack = 0;
+  /// The format of keys and values, in a paged cache.
+  std::optional<KvFormat> format = {};
 
   /// States that a fixed cache keeps of a sequence. Row n modulo this number
   /// has the state after n positions.
@@ -58,8 +61,8 @@ struct CacheInfo {
   }
 };
 
-/// Whether both have the same name, kind, bytes and states, so that they are
-/// layers of one cache.
+/// Whether both have the same name, kind, bytes, states and format, so that
+/// they are layers of one cache.
 bool isSameCache(const CacheInfo &a, const CacheInfo &b);
 
 /// Adds the layers of `cache` to the one of `caches` that is the same, or the
@@ -68,6 +71,10 @@ void mergeCache(std::vector<CacheInfo> &caches, const CacheInfo &cache);
 
 /// Bytes of the caches of one kind: of a position or of a state.
 int64_t bytesOf(std::span<const CacheInfo> caches, CacheKind kind);
+
+/// The formats of keys and values: "f16", "f32 in 1 layer, f16 in 23
+/// layers", or "none" without a paged cache.
+std::string describeKvFormats(std::span<const CacheInfo> caches);
 
 /// Bytes of all states of a sequence.
 int64_t sequenceBytesOf(std::span<const CacheInfo> caches);

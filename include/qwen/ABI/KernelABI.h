@@ -31,10 +31,10 @@ struct Context {
   uint8_t *arena;
   /// Base of each cache (mergeCache). Page p of a paged cache begins at
   /// p * stride, the states of sequence s in a fixed one at
-  /// s * states * stride (CacheInfo). In a page of "kv", a layer has keys
-  /// [kv_head][head_dim][64], then values [kv_head][64][head_dim]. State
-  /// n % states is that after n tokens, and 0 before the first. A call writes
-  /// those after the last tokens of each sequence.
+  /// s * states * stride (CacheInfo). In a page of "kv", a layer has the
+  /// keys of each KV head, then the values of each (KvLayout). State n % states
+  /// is that after n tokens, and 0 before the first. A call writes those after
+  /// the last tokens of each sequence.
   uint8_t *const *caches;
   /// Token ids, [tokens].
   const int32_t *tokenIds;

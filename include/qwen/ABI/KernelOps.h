@@ -55,6 +55,14 @@ constexpr KernelFormat kernelFormat(KvFormat format) {
 /// the image.
 std::optional<WeightFormat> weightFormat(KernelFormat format);
 
+/// The format of keys and values that a kernel reads; none if no cache has it.
+constexpr std::optional<KvFormat> kvFormat(KernelFormat format) {
+  for (KvFormat kv : kKvFormats)
+    if (kernelFormat(kv) == format)
+      return kv;
+  return std::nullopt;
+}
+
 /// A set of formats: a bit for each KernelFormat.
 using FormatSet = uint32_t;
 constexpr FormatSet setOf(KernelFormat format) {
@@ -105,7 +113,7 @@ enum class SizeRole : uint8_t {
   Slots,
   /// Experts of a token.
   Chosen,
-  /// The number of one output or of one position.
+  /// The number of one output, of one position or of one slot.
   Index,
 };
 

@@ -7,9 +7,12 @@
 #ifndef QWEN_ABI_KVFORMATS_H
 #define QWEN_ABI_KVFORMATS_H
 
+#include "qwen/ABI/KvLayout.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace qwen {
@@ -27,14 +30,15 @@ inline constexpr KvFormat kKvFormats[] = {
 /// A row of KvFormats.def.
 struct KvFormatInfo {
   std::string_view name;
-  int64_t elementBytes;
+  KvLayout layout;
   /// Whether finite keys and values can be too large for the format.
   bool overflows;
   std::string_view help;
 };
 inline constexpr KvFormatInfo kKvFormatInfos[] = {
-#define QWEN_KV_FORMAT(Id, Name, Bytes, Overflows, Help)                       \
-  {#Name, Bytes, Overflows, Help},
+#define QWEN_KV_FORMAT(Id, Name, CodeBits, ScaleBytes, HasOffset, Overflows,   \
+                       Help)                                                   \
+  {#Name, {CodeBits, ScaleBytes, HasOffset}, Overflows, Help},
 #include "qwen/ABI/KvFormats.def"
 };
 constexpr const KvFormatInfo &infoOf(KvFormat format) {
@@ -44,9 +48,12 @@ constexpr const KvFormatInfo &infoOf(KvFormat format) {
 constexpr std::string_view kvFormatName(KvFormat format) {
   return infoOf(format).name;
 }
-constexpr int64_t kvElementBytes(KvFormat format) {
-  return infoOf(format).elementBytes;
+constexpr const KvLayout &layoutOf(KvFormat format) {
+  return infoOf(format).layout;
 }
+
+/// The names of all formats, for errors: "f32 or f16".
+std::string kvFormatList();
 
 constexpr std::optional<KvFormat> parseKvFormat(std::string_view name) {
   for (KvFormat format : kKvFormats)

@@ -157,7 +157,8 @@ struct CompileSummary {
   int64_t maxTokens, maxRows;
   /// Bytes of the logits of maxRows rows.
   uint64_t resultBytes;
-  KvFormat kv;
+  /// The formats of keys and values (describeKvFormats).
+  std::string kv;
   /// Bytes of the paged caches for a position, and of the fixed caches for a
   /// sequence, all its states.
   int64_t positionBytes, sequenceBytes;

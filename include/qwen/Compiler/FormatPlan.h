@@ -11,6 +11,7 @@
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Import/Checkpoint/ModelConfig.h"
 #include "qwen/Quantizers/Quantizers.h"
+#include "qwen/Transforms/KvLayers.h"
 #include "qwen/Transforms/MatrixFormats.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -44,7 +45,9 @@ struct FormatPlan {
   /// The quantizers of matrices in formats of integers. A matrix that keeps the
   /// integers of the checkpoint has none.
   MatrixQuantizers quantizers;
+  /// The format of the keys and values of each layer that `kvLayers` lacks.
   KvFormat kv = KvFormat::F16;
+  KvLayers kvLayers;
 
   /// The format of one of plannedMatrices().
   WeightFormat formatOf(WeightOp matrix) const;

@@ -89,7 +89,7 @@ def Qwen_SourceAttr : Qwen_Attr<"Source", "source", [DeclareAttrInterfaceMethods
 }
 
 def Qwen_KvFormatAttr : Qwen_Attr<"KvFormat", "kv_format"> {
-  let summary = "Number format of the KV cache";
+  let summary = "Number format of the keys and values of a layer";
   let description = [{
     Example: `#qwen.kv_format<f16>`
   }];

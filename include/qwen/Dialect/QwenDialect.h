@@ -76,8 +76,6 @@ struct CacheResource : mlir::SideEffects::Resource::Base<CacheResource> {
 
 /// The name of the Stage that the module has reached.
 inline constexpr char kStageAttr[] = "qwen.stage";
-/// Format of the KV cache, a KvFormatAttr.
-inline constexpr char kKvFormatAttr[] = "qwen.kv_format";
 /// Bytes of the model's weight image, i64. A qwen.image has its own.
 inline constexpr char kWeightBytesAttr[] = "qwen.weight_bytes";
 /// The target's CPU features, a FeaturesAttr.
@@ -179,10 +177,12 @@ struct CacheUse {
   CacheKind kind;
   llvm::StringRef name;
   int64_t layer;
-  /// Paged: values of a position, in the format of the KV cache. Fixed: bytes
+  /// Paged: bytes of a position, 0 before the cache has a format. Fixed: bytes
   /// of a state.
-  int64_t size;
+  int64_t bytes;
   bool reads, writes;
+  /// The format of keys and values, which qwen-quantize chooses.
+  std::optional<KvFormat> format = {};
 };
 
 class ForwardOp;
@@ -214,8 +214,6 @@ public:
   /// Bytes from an expert to the next in a part.
   virtual Bytes strideOf(mlir::FlatSymbolRefAttr part) const = 0;
   virtual CachePlace cacheOf(ForwardOp op) const = 0;
-  /// Bytes of a key's or value's element in the cache.
-  virtual Bytes cacheElementBytes() const = 0;
   virtual ProductPlan productOf(const KernelInfo &gemv,
                                 const KernelInfo &gemm) const = 0;
   /// Tokens of a unit of attention with `groupQueries` queries a token.
@@ -264,6 +262,9 @@ llvm::SmallVector<mlir::FlatSymbolRefAttr> matricesOf(ForwardOp op);
 
 /// The product whose input `use` is, or null.
 ForwardOp productOf(mlir::OpOperand &use);
+
+/// Whether `op` uses keys and values that have no format yet.
+bool lacksFormat(ForwardOp op);
 
 /// How `op` uses the residual stream.
 StreamUse streamUseOf(mlir::Operation *op);

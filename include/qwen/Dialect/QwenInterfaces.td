@@ -22,6 +22,8 @@ def Qwen_ForwardOp : OpInterface<"ForwardOp"> {
     InterfaceMethod<"The cache that the op reads or writes.",
         "::std::optional<::qwen::CacheUse>", "getCacheUse", (ins), "",
         [{ return ::std::nullopt; }]>,
+    InterfaceMethod<"Sets the format of keys and values, if the op has some.", "void", "setCacheFormat",
+        (ins "::qwen::KvFormatAttr":$format), "", [{ (void)format; }]>,
     InterfaceMethod<"Where the results lie.", "::qwen::ResultPlace", "getResultPlace",
         (ins), "", [{ return ::qwen::ResultPlace::OwnBuffers; }]>,
     InterfaceMethod<[{
@@ -45,9 +47,9 @@ def Qwen_ForwardOp : OpInterface<"ForwardOp"> {
         "::mlir::OpOperand *", "getInPlaceOperand", (ins), "", [{ return nullptr; }]>,
     InterfaceMethod<[{
         Changes `work`, which has the bytes of operands, results and weights:
-        bytes of a cache of format `kv`, bytes of weights that a token does not
-        read, wanted tokens.
-      }], "void", "addWork", (ins "::qwen::OpWork &":$work, "::qwen::KvFormat":$kv), "", [{ return; }]>,
+        bytes of a cache, bytes of weights that a token does not read, wanted
+        tokens.
+      }], "void", "addWork", (ins "::qwen::OpWork &":$work), "", [{ return; }]>,
 
     InterfaceMethod<"The call of the driver for a planned op.",
         "::qwen::DriverCall", "getDriverCall", (ins "const ::qwen::CallFacts &":$facts)>,

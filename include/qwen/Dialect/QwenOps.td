@@ -295,16 +295,17 @@ def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
 }
 
 /// An op that norms heads (with `norm` and `eps`) and rotates them (with `rope`) before it uses them. `values` are its operands
-/// without cos and sin, `sizes` its layer and its numbers of heads.
+/// without cos and sin, `sizes` its layer of the KV cache and its numbers of heads. `format` is that of the layer's keys and values.
 class Qwen_HeadsOp<string mnemonic, list<Trait> traits, dag values, dag sizes, string syntax,
                    string sizesSyntax, string types>
     : Qwen_ComputeOp<mnemonic, "TokenHead",
           traits # [AttrSizedOperandSegments, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>],
-          ["getWeightUses", "getCacheUse", "addWork"],
+          ["getWeightUses", "getCacheUse", "setCacheFormat", "addWork"],
           !con(values, (ins Optional<Qwen_FloatActivations>:$cos, Optional<Qwen_FloatActivations>:$sin), sizes,
-               (ins OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<Qwen_PositiveNumber>:$eps)),
+               (ins OptionalAttr<FlatSymbolRefAttr>:$norm, OptionalAttr<Qwen_PositiveNumber>:$eps,
+                    OptionalAttr<Qwen_KvFormatAttr>:$format)),
           syntax # " (`rope` `(` $cos^ `,` $sin `:` type($cos) `,` type($sin) `)`)? "
-                 # sizesSyntax # " (`norm` $norm^ `eps` $eps)?",
+                 # sizesSyntax # " (`norm` $norm^ `eps` $eps)? (`format` $format^)?",
           types> {
   let hasVerifier = 1;
 }
@@ -314,8 +315,8 @@ def Qwen_AppendOp : Qwen_HeadsOp<"append", [AllTypesMatch<["keys", "values"]>],
     "$keys `,` $values", "`layer` custom<Integer>($layer) `kv_heads` custom<Integer>($kv_heads)", "type($keys)"> {
   let summary = "Appends keys and values to the cache";
   let description = [{
-    For each token and KV head: rounds the key and the value to the cache's
-    format and writes them to the token's slot of layer `layer`. `norm`, with
+    For each token and KV head: rounds the key and the value to `format`, which
+    qwen-quantize chooses, and writes them to the token's slot of layer `layer`. `norm`, with
     `eps`, norms the key first, and `rope` (cos, sin) rotates it, or its first
     values, twice as many as cos has: qwen-fuse-attention adds both.
 
@@ -324,7 +325,7 @@ def Qwen_AppendOp : Qwen_HeadsOp<"append", [AllTypesMatch<["keys", "values"]>],
     ```mlir
     qwen.append %k, %v layer 0 kv_heads 2 : tensor<?x128xf32>
     qwen.append %k, %v rope(%cos, %sin : tensor<?x32xf32>, tensor<?x32xf32>) layer 0 kv_heads 2
-        norm @k_norm.weight eps 1.0e-06 : tensor<?x128xf32>
+        norm @k_norm.weight eps 1.0e-06 format <f16> : tensor<?x128xf32>
     ```
   }];
   let results = (outs);
@@ -345,8 +346,8 @@ def Qwen_AttentionOp : Qwen_HeadsOp<"attention", [AllTypesMatch<["queries", "res
   let summary = "Attention over the paged KV cache, or over the call";
   let description = [{
     Each query head of a token attends to the positions of its sequence up to the token's own, in layer `layer`, to which a
-    `qwen.append` before has appended them. `heads` query heads share `kv_heads` KV heads. `norm`, with `eps`, norms the queries
-    first, and `rope` (cos, sin) rotates them, or the first values of each head, twice as many as cos has: qwen-fuse-attention
+    `qwen.append` before has appended them in the same `format`. `heads` query heads share `kv_heads` KV heads. `norm`, with
+    `eps`, norms the queries first, and `rope` (cos, sin) rotates them, or the first values of each head, twice as many as cos has: qwen-fuse-attention
     adds both.
 
     With `over`, there is no cache: tokens attend to keys and values of the call, in f32, as `mask` says (#qwen.mask<causal> is the

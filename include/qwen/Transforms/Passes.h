@@ -10,6 +10,7 @@
 
 #include "mlir/Pass/Pass.h"
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Transforms/KvLayers.h"
 #include "qwen/Transforms/MatrixFormats.h"
 #include "llvm/Support/CommandLine.h"
 
@@ -27,6 +28,8 @@ struct PipelineOptions {
   /// In place of `weights`.
   MatrixFormats formats = {};
   KvFormat kv = KvFormat::F16;
+  /// In place of `kv`.
+  KvLayers kvLayers = {};
   /// The pipeline ends once this stage is reached and verified.
   Stage last = Stage::Packed;
 };

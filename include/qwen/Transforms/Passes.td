@@ -53,9 +53,11 @@ def FuseEpilogues : Qwen_Pass<"qwen-fuse-epilogues"> {
 def Quantize : Qwen_Pass<"qwen-quantize"> {
   let summary = "Chooses formats and quantizes activations";
   let description = [{
-    Sets the format of every weight and of the KV cache. Vectors are f32. A
-    matrix has the format that `formats` has for its name, or `weights`. An exact
-    matrix has the format of floats that holds its values.
+    Sets the format of every weight, and of the keys and values of every layer.
+    Vectors are f32. A matrix has the format that `formats` has for its name, or
+    `weights`. An exact matrix has the format of floats that holds its values.
+    The keys and values of a layer have the format that `kv-layers` has for its
+    number, or `kv`.
 
     Products with quantized weights read quantized activations: the pass inserts
     one `qwen.quantize` for all such products with the same input.
@@ -68,6 +70,8 @@ def Quantize : Qwen_Pass<"qwen-quantize"> {
                "formats of single matrices, as NAME=FORMAT">,
     Option<"kv", "kv", "::qwen::KvFormat", "::qwen::KvFormat::F16",
            "format of the KV cache", "::qwen::kvFormatValues()">,
+    ListOption<"kvLayers", "kv-layers", "::qwen::KvLayer",
+               "formats of keys and values of single layers, as LAYER=FORMAT">,
   ];
 }
 

@@ -46,9 +46,7 @@ static json describeKv(mlir::ModuleOp module) {
     for (const CacheInfo &cache : cachesOf(program))
       mergeCache(caches, cache);
   const int64_t bytes = bytesOf(caches, CacheKind::Paged);
-  const auto format = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
-  return {{"format", kvFormatName(format.getValue())},
-          {"page_tokens", kPageTokens},
+  return {{"page_tokens", kPageTokens},
           {"page_bytes", bytes * kPageTokens},
           {"token_bytes", bytes}};
 }

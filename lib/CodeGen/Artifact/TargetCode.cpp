@@ -71,9 +71,8 @@ public:
       : first(first), other(other) {}
 
   void check() const {
-    for (const char *name : {kKvFormatAttr, kWeightBytesAttr})
-      checkEqual(name, (*first.module)->getAttr(name),
-                 (*other.module)->getAttr(name));
+    checkEqual(kWeightBytesAttr, (*first.module)->getAttr(kWeightBytesAttr),
+               (*other.module)->getAttr(kWeightBytesAttr));
     for (auto [a, b] :
          llvm::zip_equal(programsOf(*first.module), programsOf(*other.module)))
       for (const char *name : {kModelAttr, kMaxTokensAttr, kMaxRowsAttr,

@@ -24,13 +24,14 @@ static std::string suffixOf(const KernelInfo &kernel) {
 #include "qwen/ABI/KernelOps.def"
   };
   static constexpr const char *kFormats[] = {
+      "",
+#define QWEN_CACHE_FORMAT(Id, ...) #Id,
+#include "qwen/ABI/KvFormats.def"
 #define QWEN_WEIGHT_FORMAT(Id, ...) #Id,
 #include "qwen/ABI/WeightFormats.def"
   };
-  std::string suffix = kOps[static_cast<size_t>(kernel.op)];
-  if (infoOf(kernel.op).reads == formats::Weights)
-    suffix += kFormats[static_cast<size_t>(*weightFormat(kernel.format))];
-  return suffix;
+  return std::string(kOps[static_cast<size_t>(kernel.op)]) +
+         kFormats[static_cast<size_t>(kernel.format)];
 }
 
 /// Makes Halide's function fit for inlining into other code.

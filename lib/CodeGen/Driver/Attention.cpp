@@ -84,9 +84,8 @@ struct CacheLayout {
 
   template <typename Instance>
   CacheLayout(const Instance &fixed, CacheOffset layer)
-      : headBytes(fixed.headDim * kPageTokens * fixed.elementBytes),
-        keyBytes(fixed.kvHeads * headBytes), cache(fixed.cache),
-        pageBytes(fixed.pageBytes), layer(layer) {}
+      : headBytes(fixed.headBytes), keyBytes(fixed.kvHeads * headBytes),
+        cache(fixed.cache), pageBytes(fixed.pageBytes), layer(layer) {}
 
   /// The keys of a head in page `page` of the sequence of `token`.
   uint8_t *keys(const Context *context, int64_t token, int64_t page,
@@ -106,25 +105,23 @@ QWEN_ENTRY(Append, Append) {
   const AppendArguments of = arguments;
   const FloatRows keys = rowsAt(context, of.keys),
                   values = rowsAt(context, of.values);
-  const int64_t headDim = fixed.headDim, elementBytes = fixed.elementBytes;
+  const int64_t headDim = fixed.headDim;
   float *scratch = fixed.scratch;
   const Rotation rotation = rotationOf(context, of, fixed, scratch + headDim);
   const CacheLayout layout(fixed, of.layer);
-  forUnits(context, thread, context->tokens * fixed.kvHeads,
-           [&](int64_t unit) QWEN_SPECIALISED_LAMBDA {
-             const int64_t token = unit / fixed.kvHeads,
-                           head = unit % fixed.kvHeads;
-             const auto [page, slot] = slotOf(context, token);
-             uint8_t *keysOfHead = layout.keys(context, token, page, head);
-             uint8_t *valuesOfHead = keysOfHead + layout.keyBytes;
-             rotation.call(keys.of(token) + head * headDim, token, scratch);
-             const int32_t badK = fixed.appendK(
-                 scratch, headDim, keysOfHead + slot * elementBytes);
-             const int32_t badV =
-                 fixed.appendV(values.of(token) + head * headDim, headDim,
-                               valuesOfHead + slot * headDim * elementBytes);
-             flag(context, token, of.op, badK | badV);
-           });
+  forUnits(
+      context, thread, context->tokens * fixed.kvHeads,
+      [&](int64_t unit) QWEN_SPECIALISED_LAMBDA {
+        const int64_t token = unit / fixed.kvHeads, head = unit % fixed.kvHeads;
+        const auto [page, slot] = slotOf(context, token);
+        uint8_t *keysOfHead = layout.keys(context, token, page, head);
+        uint8_t *valuesOfHead = keysOfHead + layout.keyBytes;
+        rotation.call(keys.of(token) + head * headDim, token, scratch);
+        const int32_t badK = fixed.appendK(scratch, headDim, slot, keysOfHead);
+        const int32_t badV = fixed.appendV(values.of(token) + head * headDim,
+                                           headDim, slot, valuesOfHead);
+        flag(context, token, of.op, badK | badV);
+      });
 }
 
 //===----------------------------------------------------------------------===//
@@ -377,17 +374,17 @@ struct CallPages {
   }
   QWEN_SPECIALISED const uint8_t *read(int64_t number) const {
     const int64_t headDim = fixed.headDim;
-    float *valuesOfPage = memory + headDim * kPageTokens;
-    float *rotated = valuesOfPage + headDim * kPageTokens;
+    auto *const keysOfPage = reinterpret_cast<uint8_t *>(memory);
+    float *rotated = memory + 2 * headDim * kPageTokens;
     const int64_t first = field.begin + number * kPageTokens;
     const int64_t count = std::min(kPageTokens, field.end - first);
     for (int64_t slot = 0; slot < count; ++slot) {
       const int64_t token = first + slot;
       rotation.call(keys.of(token) + head * headDim, token, rotated);
-      const int32_t badK = fixed.appendK(rotated, headDim, memory + slot);
+      const int32_t badK = fixed.appendK(rotated, headDim, slot, keysOfPage);
       const int32_t badV =
-          fixed.appendV(values.of(token) + head * headDim, headDim,
-                        valuesOfPage + slot * headDim);
+          fixed.appendV(values.of(token) + head * headDim, headDim, slot,
+                        keysOfPage + keyBytes());
       flag(context, token, op, badK | badV);
     }
     return next(number);

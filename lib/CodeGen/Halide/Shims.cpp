@@ -63,8 +63,8 @@ QWEN_INLINE static int32_t groupsOf(int64_t k) {
 
 using B = halide_buffer_t *;
 
-// qwenShim<Op>, and for a matrix in a format qwenShim<Op><Format>, calls
-// qwenHalide<Op>, or qwenHalide<Op><Format>.
+// qwenShim<Op>, and for a kernel that reads a format qwenShim<Op><Format>,
+// calls qwenHalide<Op>, or qwenHalide<Op><Format>.
 #define QWEN_DECLARE_MLIR(Op)
 #define QWEN_DECLARE_Cpp(Op)
 #define QWEN_DECLARE_Halide(Op) extern "C" Op##Fn qwenShim##Op;
@@ -81,8 +81,6 @@ int qwenHalideSwiGluF32(B gate, B up, B y);
 int qwenHalideSwiGluQ8(B gate, B up, int32_t groups, B q, B d, B sums, B flag);
 int qwenHalideRope(B x, B cos, B sin, int32_t half, B y);
 int qwenHalideNormRope(B x, B w, B cos, B sin, int32_t half, float eps, B y);
-int qwenHalideAppendK(B x, int32_t headDim, B slots, B flag);
-int qwenHalideAppendV(B x, int32_t headDim, B slots, B flag);
 int qwenHalideSoftmaxPage(B s, int32_t n, B p, B m, B l);
 int qwenHalideMergePage(B mOld, B lOld, B oOld, B m, B l, B o, B mNew, B lNew,
                         B oNew);
@@ -158,20 +156,6 @@ void qwenShimNormRope(const float *x, const float *w, const float *cos,
                      eps, Buffer(y, {half, {2, half}}));
 }
 
-int32_t qwenShimAppendK(const float *x, int64_t headDim, void *slot) {
-  int32_t flag;
-  qwenHalideAppendK(Buffer(x, {headDim}), narrow(headDim),
-                    Buffer(slot, {{headDim, kPageTokens}}), Buffer(&flag));
-  return flag;
-}
-
-int32_t qwenShimAppendV(const float *x, int64_t headDim, void *slot) {
-  int32_t flag;
-  qwenHalideAppendV(Buffer(x, {headDim}), narrow(headDim),
-                    Buffer(slot, {headDim}), Buffer(&flag));
-  return flag;
-}
-
 void qwenShimSoftmaxPage(const float *s, int64_t queries, int64_t n, float *p,
                          float *m, float *l) {
   qwenHalideSoftmaxPage(Buffer(s, {kPageTokens, {queries, kPageTokens}}),
@@ -202,6 +186,40 @@ int32_t qwenShimCheckFinite(const float *x, int64_t n) {
   qwenHalideCheckFinite(Buffer(x, {n}), narrow(n), Buffer(&flag));
   return flag;
 }
+
+//===----------------------------------------------------------------------===//
+// The cache
+//===----------------------------------------------------------------------===//
+
+/// Writes floats of a format to a page: from float `first` on, each `stride`
+/// behind the one before.
+template <KvFormat Format, typename Function>
+QWEN_INLINE static int32_t append(Function *halide, const float *x,
+                                  int64_t headDim, void *page, int64_t first,
+                                  int64_t stride) {
+  static_assert(layoutOf(Format).isFloat());
+  auto *to =
+      static_cast<uint8_t *>(page) + layoutOf(Format).codeBits / 8 * first;
+  int32_t flag;
+  halide(Buffer(x, {headDim}), narrow(headDim), Buffer(to, {{headDim, stride}}),
+         Buffer(&flag));
+  return flag;
+}
+
+#define QWEN_KV_FORMAT(Id, ...)                                                \
+  extern "C" int qwenHalideAppendK##Id(B x, int32_t headDim, B slot, B flag);  \
+  extern "C" int qwenHalideAppendV##Id(B x, int32_t headDim, B slot, B flag);  \
+  extern "C" int32_t qwenShimAppendK##Id(const float *x, int64_t headDim,      \
+                                         int64_t slot, void *kPage) {          \
+    return append<KvFormat::Id>(qwenHalideAppendK##Id, x, headDim, kPage,      \
+                                slot, kPageTokens);                            \
+  }                                                                            \
+  extern "C" int32_t qwenShimAppendV##Id(const float *x, int64_t headDim,      \
+                                         int64_t slot, void *vPage) {          \
+    return append<KvFormat::Id>(qwenHalideAppendV##Id, x, headDim, vPage,      \
+                                slot * headDim, 1);                            \
+  }
+#include "qwen/ABI/KvFormats.def"
 
 //===----------------------------------------------------------------------===//
 // Embedding

@@ -19,24 +19,31 @@ static int64_t stepBackOf(func::FuncOp program, CacheKind kind) {
   return stepBack && kind == CacheKind::Fixed ? stepBack.getInt() : 0;
 }
 
-LogicalResult CacheList::add(ForwardOp op, KvFormat kv) {
+/// The format of keys and values, for errors.
+static std::string formatText(const std::optional<KvFormat> &format) {
+  return format ? " of " + std::string(kvFormatName(*format)) : "";
+}
+
+LogicalResult CacheList::add(ForwardOp op) {
   const std::optional<CacheUse> use = op.getCacheUse();
   if (!use)
     return success();
   const int64_t bytes =
       use->kind == CacheKind::Paged
-          ? use->size * kvElementBytes(kv)
-          : alignTo(use->size, static_cast<int64_t>(kTensorAlign));
+          ? use->bytes
+          : alignTo(use->bytes, static_cast<int64_t>(kTensorAlign));
   const int64_t stepBack =
       stepBackOf(op->getParentOfType<func::FuncOp>(), use->kind);
   for (const CacheInfo &cache : caches) {
     if (!hasLayer(cache, *use))
       continue;
-    if (cache.kind != use->kind || cache.layerBytes != bytes)
+    if (cache.kind != use->kind || cache.layerBytes != bytes ||
+        cache.format != use->format)
       return op->emitOpError()
-             << "has " << bytes << " bytes in the " << cacheKindName(use->kind)
-             << " " << use->name << " cache of layer " << use->layer
-             << " when an op before it has " << cache.layerBytes << " in a "
+             << "has " << bytes << " bytes" << formatText(use->format)
+             << " in the " << cacheKindName(use->kind) << " " << use->name
+             << " cache of layer " << use->layer << " when an op before it has "
+             << cache.layerBytes << formatText(cache.format) << " in a "
              << cacheKindName(cache.kind) << " one";
     if (cache.stepBack != stepBack)
       return op->emitOpError()
@@ -44,8 +51,9 @@ LogicalResult CacheList::add(ForwardOp op, KvFormat kv) {
              << " cache of layer " << use->layer
              << " when an op before it steps back " << cache.stepBack;
   }
-  mergeCache(caches,
-             {use->name.str(), use->kind, bytes, {use->layer}, stepBack});
+  mergeCache(
+      caches,
+      {use->name.str(), use->kind, bytes, {use->layer}, stepBack, use->format});
   return success();
 }
 
@@ -64,15 +72,17 @@ CachePlace CacheList::placeOf(ForwardOp op) const {
 ArrayAttr CacheList::toAttribute(MLIRContext *context) const {
   Builder builder(context);
   SmallVector<Attribute> list;
-  for (const CacheInfo &cache : caches)
-    list.push_back(builder.getDictionaryAttr(
-        {builder.getNamedAttr("name", builder.getStringAttr(cache.name)),
-         builder.getNamedAttr("kind",
-                              builder.getStringAttr(cacheKindName(cache.kind))),
-         builder.getNamedAttr("layer_bytes",
-                              builder.getI64IntegerAttr(cache.layerBytes)),
-         builder.getNamedAttr("layers",
-                              builder.getDenseI64ArrayAttr(cache.layers))}));
+  for (const CacheInfo &cache : caches) {
+    NamedAttrList fields;
+    fields.append("name", builder.getStringAttr(cache.name));
+    fields.append("kind", builder.getStringAttr(cacheKindName(cache.kind)));
+    if (cache.format)
+      fields.append("format",
+                    builder.getStringAttr(kvFormatName(*cache.format)));
+    fields.append("layer_bytes", builder.getI64IntegerAttr(cache.layerBytes));
+    fields.append("layers", builder.getDenseI64ArrayAttr(cache.layers));
+    list.push_back(fields.getDictionary(context));
+  }
   return builder.getArrayAttr(list);
 }
 
@@ -82,11 +92,13 @@ std::vector<CacheInfo> qwen::cachesOf(func::FuncOp program) {
                         .getAsRange<DictionaryAttr>()) {
     const CacheKind kind =
         *parseCacheKind(cache.getAs<StringAttr>("kind").getValue());
+    const auto format = cache.getAs<StringAttr>("format");
     caches.push_back(
         {cache.getAs<StringAttr>("name").str(), kind,
          cache.getAs<IntegerAttr>("layer_bytes").getInt(),
          cache.getAs<DenseI64ArrayAttr>("layers").asArrayRef().vec(),
-         stepBackOf(program, kind)});
+         stepBackOf(program, kind),
+         format ? parseKvFormat(format.getValue()) : std::nullopt});
   }
   return caches;
 }

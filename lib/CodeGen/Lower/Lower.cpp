@@ -72,11 +72,11 @@ namespace {
 class ForwardLowering : CallFacts {
 public:
   /// All programs of the module share `functions` and `caches`.
-  ForwardLowering(ModuleOp module, func::FuncOp planned, KvFormat kvFormat,
-                  Instances &functions, const CacheList &caches)
+  ForwardLowering(ModuleOp module, func::FuncOp planned, Instances &functions,
+                  const CacheList &caches)
       : module(module), planned(planned),
         builder(planned.getLoc(), planned->getContext()), functions(functions),
-        kvFormat(kvFormat), caches(caches) {}
+        caches(caches) {}
 
   LogicalResult run();
 
@@ -114,9 +114,6 @@ private:
     return Bytes(static_cast<int64_t>(partOf(part).getStride().value_or(0)));
   }
   CachePlace cacheOf(ForwardOp op) const override { return caches.placeOf(op); }
-  Bytes cacheElementBytes() const override {
-    return Bytes(kvElementBytes(kvFormat));
-  }
   ProductPlan productOf(const KernelInfo &gemv,
                         const KernelInfo &gemm) const override {
     return productPlan(gemv, gemm);
@@ -139,7 +136,6 @@ private:
   func::FuncOp planned;
   ImplicitLocOpBuilder builder;
   Instances &functions;
-  const KvFormat kvFormat;
   const CacheList &caches;
   /// Parts of the images by their names.
   llvm::StringMap<PackedOp> parts;
@@ -150,24 +146,16 @@ private:
 struct Lower final : qwen::impl::LowerBase<Lower> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    auto kv = module->getAttrOfType<KvFormatAttr>(kKvFormatAttr);
-    if (!kv) {
-      module.emitError() << "has no '" << kKvFormatAttr
-                         << "'; run qwen-quantize first";
-      return signalPassFailure();
-    }
     // The place of a layer in a page depends on the caches of all programs.
     CacheList caches;
     const SmallVector<func::FuncOp> programs = programsOf(module);
     for (func::FuncOp program : programs)
       for (ForwardOp op : program.getOps<ForwardOp>())
-        if (failed(caches.add(op, kv.getValue())))
+        if (failed(caches.add(op)))
           return signalPassFailure();
     Instances functions(module);
     for (func::FuncOp program : programs)
-      if (failed(
-              ForwardLowering(module, program, kv.getValue(), functions, caches)
-                  .run()))
+      if (failed(ForwardLowering(module, program, functions, caches).run()))
         return signalPassFailure();
   }
 };
@@ -226,6 +214,9 @@ LogicalResult ForwardLowering::check() {
              << "has no kernels; run qwen-select-kernels first";
     if (!forward.getPackedAttr() && !forward.getWeightUses().empty())
       return op.emitOpError() << "has no packed weights; run qwen-pack first";
+    if (lacksFormat(forward))
+      return op.emitOpError() << "has no format of keys and values; run "
+                                 "qwen-quantize first";
     if (failed(checkPlaces(forward)) || failed(checkHead(forward)))
       return failure();
   }
@@ -304,7 +295,7 @@ LogicalResult ForwardLowering::run() {
   forward->setAttr(kOutputsAttr, outputs());
   CacheList used;
   for (ForwardOp op : planned.front().getOps<ForwardOp>())
-    if (failed(used.add(op, kvFormat)))
+    if (failed(used.add(op)))
       return failure();
   planned.erase();
   forward->setAttr(kOpsAttr, builder.getArrayAttr(opNames));
@@ -403,7 +394,7 @@ LogicalResult ForwardLowering::lower(ForwardOp op) {
     return op->emitOpError() << "has plan id " << plan.getId() << " when "
                              << opNames.size() << " is next";
   opNames.push_back(builder.getStringAttr(opName(op, plan.getId())));
-  opWork.push_back(describe(workOf(op, module, kvFormat)));
+  opWork.push_back(describe(workOf(op, module)));
   opKernels.push_back(op.getKernelsAttr());
   if (plan.getBarrier())
     call(functions.barrier());

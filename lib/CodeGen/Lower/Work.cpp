@@ -16,7 +16,7 @@ static int64_t tokenBytes(Value value) {
   return choices * (n + 4 * ceilDiv(n, kActivationBlock) + 4 * (n / kGroup));
 }
 
-OpWork qwen::workOf(ForwardOp op, ModuleOp module, KvFormat kv) {
+OpWork qwen::workOf(ForwardOp op, ModuleOp module) {
   OpWork work;
   work.kind = parseOpKind(op->getName().stripDialect()).value_or(OpKind::Other);
   for (Value operand : op->getOperands())
@@ -48,6 +48,6 @@ OpWork qwen::workOf(ForwardOp op, ModuleOp module, KvFormat kv) {
       work.calls.push_back(calls);
     }
   }
-  op.addWork(work, kv);
+  op.addWork(work);
   return work;
 }

@@ -117,8 +117,9 @@ private:
   const bool isScores = kernel.op == KernelOp::AttentionScores;
   const int64_t lanes = isaInfo(kernel.isa).lanes;
   ProductBuilder b;
-  const Type stored =
-      kernel.format == KernelFormat::F16 ? Type(b.f16) : Type(b.f32);
+  const Type stored = layoutOf(*kvFormat(kernel.format)).codeBits == 16
+                          ? Type(b.f16)
+                          : Type(b.f32);
   const int64_t storedBytes = stored.getIntOrFloatBitWidth() / 8;
   /// Kernels of scores have a parameter more, the scale behind the page. `next`
   /// is the page that is read next.

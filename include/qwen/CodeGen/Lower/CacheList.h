@@ -8,13 +8,12 @@
 namespace qwen {
 
 /// Collects the caches of programs from their ops: uses with the same name,
-/// kind and bytes, in any layers, form one cache.
+/// kind, bytes and format, in any layers, form one cache.
 class CacheList {
 public:
-  /// Adds the cache that `op` uses, if any; keys and values have the format
-  /// `kv`. Fails and reports an error if an op before it has other bytes in the
-  /// same cache and layer.
-  mlir::LogicalResult add(ForwardOp op, KvFormat kv);
+  /// Adds the cache that `op` uses, if any. Fails and reports an error if an op
+  /// before it has other bytes or another format in the same cache and layer.
+  mlir::LogicalResult add(ForwardOp op);
 
   /// The place of the cache of an op that was added, after the last `add`.
   CachePlace placeOf(ForwardOp op) const;

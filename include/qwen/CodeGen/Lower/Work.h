@@ -9,7 +9,7 @@ namespace qwen {
 
 /// The work of an op of stage "packed" in `module`, with a cache of format
 /// `kv`.
-OpWork workOf(ForwardOp op, mlir::ModuleOp module, KvFormat kv);
+OpWork workOf(ForwardOp op, mlir::ModuleOp module);
 
 } // namespace qwen
 
