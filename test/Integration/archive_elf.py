@@ -40,8 +40,10 @@ ASKED = {
               r"hostFeatures|get_available_features|_xgetbv|"  # the question itself
               r"std::\(anonymous namespace\)::__x86_rd|"  # libstdc++'s random_device
               r"memchr::arch::x86_64|"  # the crate's table of functions
+              r"^_?(FSE|HUF|ZSTD)_\w+|"  # libzstd's functions for BMI2
               r"llvm_blake3|getHostCPUName",  # LLVM's, by its own question
     "aarch64": r"^__aarch64_\w+|"  # libgcc's atomics
+               r"^(dot|fma)\w+\(|"  # Peaks.cpp
                r"memchr::arch|llvm_blake3|getHostCPUName",
 }
 # qwen-opt ends at its start without these (leastFeatures). Its quantizers use them, and functions of templates that both share.
