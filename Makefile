@@ -29,10 +29,12 @@ packages-test: packages setup-tests
 test: setup-tests
 	@$(CMAKE) -P cmake/test.cmake 3>&2
 
-# The same with the full matrix of targets, formats and batch shapes, each source compiled by itself, and clang-tidy.
+# The same with the full matrix of targets, formats and batch shapes, each source compiled by itself, make arm-test, and clang-tidy.
 test-full:
 	@QWEN_TEST_FULL=1 sh cmake/setup.sh tests
 	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/test.cmake 3>&2
+	@sh cmake/setup.sh arm
+	@$(CMAKE) -P cmake/arm.cmake 3>&2
 	@QWEN_TEST_FULL=1 $(CMAKE) -P cmake/tidy.cmake 3>&2
 
 # Builds the compiler for AArch64 and compares its files with those of this machine.

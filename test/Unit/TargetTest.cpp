@@ -1,6 +1,7 @@
 //===- TargetTest.cpp - Names and features of targets ---------------------===//
 
 #include "qwen/CodeGen/Backend/Target.h"
+#include "qwen/ABI/HostTarget.h"
 #include "qwen/CodeGen/Backend/HostCpu.h"
 
 #include "TempDir.h"
@@ -73,6 +74,13 @@ TEST(Target, NativeHasTheFeaturesOfThisMachine) {
   EXPECT_EQ(target.arch, hostArch());
   EXPECT_EQ(target.features, hostFeatures());
   EXPECT_NE(target.name, "native");
+  EXPECT_NE(target.name, "generic");
+}
+
+TEST(Target, FeaturesNameThisMachine) {
+  const Target target = resolveTarget(hostTarget());
+  EXPECT_EQ(target.arch, hostArch());
+  EXPECT_EQ(target.features, hostFeatures());
 }
 
 TEST(Target, ArmMachineIsItsLeastCore) {

@@ -1,6 +1,7 @@
 //===- Target.cpp - Targets of generated code -----------------------------===//
 
 #include "qwen/CodeGen/Backend/Target.h"
+#include "qwen/ABI/HostTarget.h"
 #include "qwen/CodeGen/Backend/HostCpu.h"
 #include "qwen/Support/Error.h"
 #include "llvm/ADT/STLExtras.h"
@@ -212,7 +213,7 @@ Target qwen::resolveTarget(StringRef spec) {
     target.arch = hostArch();
     target.features = hostFeatures();
     target.tuneCpu = hostCpu();
-    target.name = target.tuneCpu;
+    target.name = target.tuneCpu == "generic" ? hostTarget() : target.tuneCpu;
   } else {
     llvm::SmallVector<StringRef> parts;
     spec.split(parts, '+');

@@ -11,6 +11,7 @@
 #include "cache/RunCompiler.h"
 #include "cache/ScratchFolder.h"
 #include "qwen/ABI/CpuFeatures.h"
+#include "qwen/ABI/HostTarget.h"
 #include "qwen/Support/ControlGroups.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"
@@ -99,15 +100,6 @@ static std::string digitsOf(const fs::path &compiler) {
 std::string qwen::run::compilerDigits() {
   const auto compiler = findCompiler();
   return compiler ? digitsOf(*compiler) : "";
-}
-
-/// This machine as a value of --target.
-static std::string targetOfMachine() {
-  const CpuFeatureSet least = leastFeatures(hostArch());
-  std::string target = hostArch() == Arch::X86_64 ? "x86-64-v3" : "armv8.2-a";
-  for (std::string_view name : (hostFeatures() - least).names())
-    target += "+" + std::string(name);
-  return target;
 }
 
 static std::string bootId() {
@@ -320,7 +312,7 @@ bool Request::findCached() {
               "qwen-run or in PATH; on a machine that has it: " +
               shellLine({"qwen-opt", given, "-o", source.name + ".qwen"}) +
               (options.empty() ? "" : " " + shellLine(options)) + " --target " +
-              targetOfMachine());
+              hostTarget());
 }
 
 /// Why a file is compiled that the cache had; empty if it had none.

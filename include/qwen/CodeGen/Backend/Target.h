@@ -18,8 +18,8 @@ namespace qwen {
 
 /// A set of features with a name, for which the compiler makes code.
 struct Target {
-  /// The requested name, or this machine's CPU for "native". It is the suffix
-  /// of the generated functions.
+  /// The requested name. For "native" this machine's CPU or, if LLVM does not
+  /// know it, hostTarget(). It is the suffix of the generated functions.
   std::string name;
   Arch arch = Arch::X86_64;
   /// The features of the machine that are in CpuFeatures.def.
