@@ -48,9 +48,9 @@ StepCalls qwen::callsOfStep(const OpWork &work, const KernelCalls &calls,
   double pages = sequences * (pagesBefore(step.first + step.tokens) -
                               pagesBefore(step.first));
   if (work.wholeSequence) {
+    const int64_t wholePages = (step.tokens - 1) / kPageTokens;
     positions = sequences * all * all;
-    pages =
-        sequences * all * static_cast<double>((step.tokens - 1) / kPageTokens);
+    pages = sequences * all * static_cast<double>(wholePages);
   }
   return {static_cast<double>(calls.calls) * tokens +
               static_cast<double>(calls.pageCalls) * pages,

@@ -15,4 +15,5 @@
 #include "OtherTargets.inc"
 
 llvm::PassPluginLibraryInfo getPollyPluginInfo();
+// NOLINTNEXTLINE(misc-use-internal-linkage): lld calls it
 llvm::PassPluginLibraryInfo getPollyPluginInfo() { return {}; }
