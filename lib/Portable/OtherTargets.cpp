@@ -14,6 +14,6 @@
   extern "C" void Function() {}
 #include "OtherTargets.inc"
 
-llvm::PassPluginLibraryInfo getPollyPluginInfo();
 // NOLINTNEXTLINE(misc-use-internal-linkage): lld calls it
+llvm::PassPluginLibraryInfo getPollyPluginInfo();
 llvm::PassPluginLibraryInfo getPollyPluginInfo() { return {}; }
