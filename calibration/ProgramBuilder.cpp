@@ -34,8 +34,8 @@ void ProgramBuilder::nameArgument(unsigned i, llvm::StringRef name,
 }
 
 void ProgramBuilder::setLimits(int64_t tokens, int64_t rows) {
-  function->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(tokens));
-  function->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(rows));
+  setLimit(function, nameOf(tokensOfCall(function)), tokens);
+  setLimit(function, kWantedName, rows);
 }
 
 mlir::Value ProgramBuilder::copy(mlir::Value value) {

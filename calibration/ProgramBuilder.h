@@ -31,6 +31,7 @@ public:
   /// leaves them in the arena.
   void nameArgument(unsigned i, llvm::StringRef name,
                     llvm::StringRef from = "");
+  /// Sets the most tokens and wanted tokens of a call.
   void setLimits(int64_t tokens, int64_t rows);
 
   /// Copies read `to` in place of `value`.

@@ -57,7 +57,7 @@ SublayerChain qwen::divide(mlir::func::FuncOp forward) {
       alive.insert(value);
   };
   define(chain.embedding.getResult());
-  Sublayer next = {{}, chain.embedding.getResult(), {}, {}, {}};
+  Sublayer next = {{}, chain.embedding.getResult(), {}, {}};
   for (mlir::Operation *op = chain.embedding->getNextNode(); op;
        op = op->getNextNode()) {
     bool depends = false;
@@ -77,13 +77,11 @@ SublayerChain qwen::divide(mlir::func::FuncOp forward) {
     }
     for (mlir::Value result : op->getResults())
       define(result);
-    if (auto view = llvm::dyn_cast<WantedTokensOp>(op))
-      next.view = view;
     if (alive.size() != 1 || next.inputs.empty())
       continue;
     next.result = alive.front();
     chain.sublayers.push_back(std::move(next));
-    next = {{}, alive.front(), {}, {}, {}};
+    next = {{}, alive.front(), {}, {}};
   }
   throw Error("the model has no head: it cannot be calibrated");
 }

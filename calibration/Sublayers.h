@@ -35,8 +35,6 @@ struct Sublayer {
   /// The residual stream before and after it. No other rows of one token go in
   /// or out. The last sublayer, which the head follows, has no result.
   mlir::Value input, result;
-  /// The view of the wanted tokens in the last sublayer: a text wants all.
-  WantedTokensOp view;
   /// In the order of the first product of each.
   std::vector<ProductInput> inputs;
 };

@@ -106,13 +106,12 @@ TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
   mlir::func::FuncOp forward = programsOf(module).front();
   ProgramBuilder builder(*made.module, kProgram, forward,
                          {rowsType(context, width), integersType(context)});
-  builder.setLimits(std::max(window, kCallTokens / window * window), 1);
+  const int64_t tokens = std::max(window, kCallTokens / window * window);
+  builder.setLimits(tokens, tokens);
   builder.useCachesOf(0);
   builder.nameArgument(0, kHidden);
   builder.map(sublayer.input, builder.argument(0));
   builder.map(forward.getArgument(1), builder.argument(1));
-  if (WantedTokensOp view = sublayer.view)
-    builder.map(view.getResult(), builder.copy(view.getInput()));
   llvm::SmallVector<std::pair<std::string, mlir::Value>> results;
   for (auto [i, input] : llvm::enumerate(sublayer.inputs)) {
     results.emplace_back(inputName(i), builder.copy(input.rows));
@@ -251,10 +250,11 @@ void TextRun::runCalls(const Sublayer &sublayer, const Kind &kind,
   for (int64_t first = 0; first < total; first += callTokens) {
     const int64_t tokens = std::min(callTokens, total - first);
     batch.clear();
+    // The last sublayer runs on the wanted tokens: a text wants all.
     for (int64_t i = 0; i < tokens; ++i)
       batch.push_back(
           {-1, i % window == 0 ? engine.state().open() : batch.back().sequence,
-           i % window, false});
+           i % window, true});
     const std::span<float> rows =
         this->rows().subspan(static_cast<size_t>(first * width),
                              static_cast<size_t>(tokens * width));

@@ -24,10 +24,21 @@ std::optional<OpKind> qwen::parseOpKind(std::string_view name) {
   return static_cast<OpKind>(found - kNames);
 }
 
+/// What an op of `work` runs on, of `tokens` tokens with `wanted` wanted ones.
+static int64_t numberOf(const OpWork &work, int64_t tokens, int64_t wanted) {
+  switch (work.count) {
+  case kTokensOfCall:
+    return tokens;
+  case kWantedTokens:
+    return wanted;
+  default:
+    return 0;
+  }
+}
+
 /// Tokens of a step that an op runs on.
 static double tokensOf(const OpWork &work, const SequenceStep &step) {
-  return static_cast<double>(step.sequences *
-                             (work.wantedTokens ? 1 : step.tokens));
+  return static_cast<double>(step.sequences * numberOf(work, step.tokens, 1));
 }
 
 /// The sum of the pages before the own page of each of the first n positions.
@@ -80,8 +91,8 @@ StepWork qwen::workOfStep(const OpWork &work, const SequenceStep &step) {
       wanted += last == step.tokens ? 1 : 0;
     }
     result.memoryBytes +=
-        weightBytesOf(work, static_cast<double>(
-                                work.wantedTokens ? wanted : end - begin)) +
+        weightBytesOf(
+            work, static_cast<double>(numberOf(work, end - begin, wanted))) +
         static_cast<double>(work.positionBytes) *
             static_cast<double>(positions);
   }

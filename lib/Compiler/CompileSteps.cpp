@@ -70,8 +70,8 @@ static QuantizeInput quantizeInput(ModelState &state) {
 // Layers
 //===----------------------------------------------------------------------===//
 
-/// Sets the limits of a call. Throws Error if a call would have more rows than
-/// tokens.
+/// Sets the limits of a call. A program whose tokens are no text keeps its own.
+/// Throws Error if a call would have more rows than tokens.
 static void setLimits(mlir::ModuleOp module, const CompileOptions &options) {
   const int64_t tokens = options.maxTokens.value_or(kDefaultMaxTokens);
   const int64_t rows =
@@ -82,8 +82,10 @@ static void setLimits(mlir::ModuleOp module, const CompileOptions &options) {
                 " tokens of a call, which --max-tokens sets");
   mlir::Builder builder(module.getContext());
   for (mlir::func::FuncOp program : programsOf(module)) {
-    program->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(tokens));
-    program->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(rows));
+    if (!tokensOfCall(program)) {
+      setLimit(program, kAllName, tokens);
+      setLimit(program, kWantedName, rows);
+    }
     if (options.stepBack)
       program->setAttr(kStepBackAttr,
                        builder.getI64IntegerAttr(options.stepBack));

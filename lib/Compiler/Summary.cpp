@@ -54,8 +54,8 @@ CompileSummary qwen::summarize(const ImportedModel &model,
   summary.codeBytes = written.codeBytes;
   summary.weightBytes = written.weightBytes;
   summary.arenaBytes = static_cast<uint64_t>(integer(forward, kArenaBytesAttr));
-  summary.maxTokens = integer(forward, kMaxTokensAttr);
-  summary.maxRows = integer(forward, kMaxRowsAttr);
+  summary.maxTokens = limitOf(forward, kAllName).value_or(0);
+  summary.maxRows = limitOf(forward, kWantedName).value_or(0);
   for (auto output : forward->getAttrOfType<mlir::ArrayAttr>(kOutputsAttr)
                          .getAsRange<mlir::DictionaryAttr>())
     if (output.getAs<mlir::StringAttr>("name") == llvm::StringRef(kLogitsName))

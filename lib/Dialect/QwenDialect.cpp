@@ -5,6 +5,7 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -18,14 +19,47 @@ using namespace qwen;
 // Types
 //===----------------------------------------------------------------------===//
 
+CountAttr qwen::countOf(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  const Attribute encoding = tensor ? tensor.getEncoding() : Attribute();
+  if (auto blocks = dyn_cast_or_null<BlocksAttr>(encoding))
+    return blocks.getCount();
+  return dyn_cast_or_null<CountAttr>(encoding);
+}
+
+StringRef qwen::nameOf(CountAttr count) {
+  return count ? count.getName().getValue() : StringRef(kAllName);
+}
+
+CountAttr qwen::countNamed(MLIRContext *context, StringRef name) {
+  return name == kAllName
+             ? CountAttr()
+             : CountAttr::get(context, StringAttr::get(context, name));
+}
+
+/// Whether all that the type of a tensor says besides its shape and its element
+/// is what it counts.
+static bool hasOnlyCount(RankedTensorType tensor) {
+  return !tensor.getEncoding() || isa<CountAttr>(tensor.getEncoding());
+}
+
 bool qwen::isTokenIntegers(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   return tensor && tensor.getRank() == 1 && tensor.isDynamicDim(0) &&
-         tensor.getElementType().isInteger(32) && !tensor.getEncoding();
+         tensor.getElementType().isInteger(32) && hasOnlyCount(tensor);
 }
 
 int64_t qwen::widthOf(Value activations) {
   return cast<RankedTensorType>(activations.getType()).getShape().back();
+}
+
+RankedTensorType qwen::rowsLike(Value value, ArrayRef<int64_t> sizes,
+                                Type element) {
+  SmallVector<int64_t> shape = {ShapedType::kDynamic};
+  llvm::append_range(shape, sizes);
+  return RankedTensorType::get(
+      shape, element ? element : Float32Type::get(value.getContext()),
+      countOf(value));
 }
 
 Attribute qwen::attributeOf(Builder &builder, int64_t value) {
@@ -53,7 +87,7 @@ bool qwen::isIntegers(Type type) {
 bool qwen::isFloatActivations(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   return hasTokens(tensor) && tensor.getElementType().isF32() &&
-         !tensor.getEncoding();
+         hasOnlyCount(tensor);
 }
 
 bool qwen::isQuantizedActivations(Type type) {
@@ -65,7 +99,7 @@ bool qwen::isQuantizedActivations(Type type) {
 bool qwen::isChoiceIntegers(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
   return hasTokens(tensor) && tensor.getElementType().isInteger(32) &&
-         !tensor.getEncoding();
+         hasOnlyCount(tensor);
 }
 
 bool qwen::isInBlocks(Type type) {
@@ -81,7 +115,7 @@ bool qwen::isExpertActivations(Type type) {
     return false;
   return isInBlocks(type)
              ? tensor.getElementType().isSignlessInteger(8)
-             : tensor.getElementType().isF32() && !tensor.getEncoding();
+             : tensor.getElementType().isF32() && hasOnlyCount(tensor);
 }
 
 int64_t qwen::choicesOfToken(Value value) {
@@ -151,11 +185,45 @@ void QwenDialect::initialize() {
 }
 
 LogicalResult BlocksAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                                 int64_t size) {
+                                 int64_t size, CountAttr) {
   if (size != kActivationBlock)
     return emitError() << "block is " << size << " when " << kActivationBlock
                        << " is needed";
   return success();
+}
+
+/// Whether `name` is a word of lower-case letters, digits and '_'.
+static bool isCountName(StringRef name) {
+  return !name.empty() && name.size() <= kMaxCountName &&
+         llvm::isLower(name.front()) && llvm::all_of(name, [](char c) {
+           return llvm::isLower(c) || llvm::isDigit(c) || c == '_';
+         });
+}
+
+LogicalResult CountAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                StringAttr word) {
+  if (word.getValue() == kAllName)
+    return emitError() << "a type without #qwen.count counts all";
+  if (!isCountName(word.getValue()))
+    return emitError() << "count is " << word
+                       << " when a word of up to 32 lower-case letters, digits "
+                          "and '_' is needed";
+  return success();
+}
+
+Attribute CountAttr::parse(AsmParser &parser, Type) {
+  SMLoc location = parser.getCurrentLocation();
+  std::string word;
+  if (parser.parseLess() || parser.parseKeywordOrString(&word) ||
+      parser.parseGreater())
+    return {};
+  return getChecked([&] { return parser.emitError(location); },
+                    parser.getContext(),
+                    StringAttr::get(parser.getContext(), word));
+}
+
+void CountAttr::print(AsmPrinter &printer) const {
+  printer << '<' << getName().getValue() << '>';
 }
 
 // ODS declares the parameters by value.
@@ -297,6 +365,46 @@ SmallVector<func::FuncOp> qwen::programsOf(ModuleOp module) {
   return llvm::filter_to_vector(module.getOps<func::FuncOp>(), isProgram);
 }
 
+std::optional<int64_t> qwen::limitOf(func::FuncOp program, StringRef name) {
+  const auto limits = program->getAttrOfType<DictionaryAttr>(kLimitsAttr);
+  const auto limit = limits ? limits.getAs<IntegerAttr>(name) : IntegerAttr();
+  return limit ? std::optional(limit.getInt()) : std::nullopt;
+}
+
+void qwen::setLimit(func::FuncOp program, StringRef name, int64_t most) {
+  NamedAttrList limits(program->getAttrOfType<DictionaryAttr>(kLimitsAttr));
+  limits.set(name, Builder(program).getI64IntegerAttr(most));
+  program->setAttr(kLimitsAttr, limits.getDictionary(program.getContext()));
+}
+
+CountAttr qwen::tokensOfCall(func::FuncOp program) {
+  const ArrayRef<Type> arguments = program.getArgumentTypes();
+  return arguments.empty() ? CountAttr() : countOf(arguments.front());
+}
+
+SmallVector<StringAttr> qwen::ownCounts(func::FuncOp program) {
+  SmallVector<StringAttr> names;
+  if (auto limits = program->getAttrOfType<DictionaryAttr>(kLimitsAttr))
+    for (const NamedAttribute limit : limits)
+      if (limit.getName() != nameOf(tokensOfCall(program)) &&
+          limit.getName() != kWantedName)
+        names.push_back(limit.getName());
+  return names;
+}
+
+std::optional<int64_t> qwen::indexOf(func::FuncOp program, CountAttr count) {
+  if (count == tokensOfCall(program))
+    return kTokensOfCall;
+  if (nameOf(count) == kWantedName)
+    return kWantedTokens;
+  const SmallVector<StringAttr> own = ownCounts(program);
+  const auto *found = llvm::find_if(
+      own, [&](StringAttr name) { return name == nameOf(count); });
+  if (found == own.end())
+    return std::nullopt;
+  return kFirstOwnCount + (found - own.begin());
+}
+
 /// Whether `attribute` is an i64 from `least` to `most`.
 static bool isI64(Attribute attribute, int64_t least,
                   int64_t most = INT64_MAX) {
@@ -330,16 +438,25 @@ static bool isStage(Attribute attribute) {
   auto name = dyn_cast<StringAttr>(attribute);
   return name && symbolizeStage(name.getValue());
 }
-static bool isLimit(Attribute attribute) {
-  return isI64(attribute, 1, kMostTokens);
+/// The most limits of a program: of the tokens of a call, and of others.
+static constexpr size_t kMostLimits = 1 + kMostCounts - kFirstOwnCount;
+
+static bool isLimits(Attribute attribute) {
+  auto limits = dyn_cast<DictionaryAttr>(attribute);
+  return limits && limits.size() <= kMostLimits &&
+         llvm::all_of(limits, [](NamedAttribute limit) {
+           return isCountName(limit.getName()) &&
+                  isI64(limit.getValue(), 1, kMostTokens);
+         });
 }
 static bool isStepBack(Attribute attribute) {
   return isI64(attribute, 0, kMostStepBack);
 }
 static bool isSize(Attribute attribute) { return isI64(attribute, 0); }
 
-static constexpr StringRef kLimit = "an i64 from 1 to 1048576";
-static_assert(kMostTokens == 1048576);
+static constexpr StringRef kLimits =
+    "a dictionary with an i64 from 1 to 1048576 for each of up to 6 counts";
+static_assert(kMostTokens == 1048576 && kMostLimits == 6);
 static constexpr StringRef kStepBack = "an i64 from 0 to 1024";
 static_assert(kMostStepBack == 1024);
 static constexpr StringRef kSize = "an i64 of 0 or more";
@@ -349,11 +466,11 @@ static constexpr KnownAttribute kKnownAttributes[] = {
     {kWeightBytesAttr, Owner::Module, isSize, kSize},
     {kTargetFeaturesAttr, Owner::Module, isA<FeaturesAttr>, "a #qwen.features"},
     {kModelAttr, Owner::Program, isA<DictionaryAttr>, "a dictionary"},
-    {kMaxTokensAttr, Owner::Program, isLimit, kLimit},
-    {kMaxRowsAttr, Owner::Program, isLimit, kLimit},
+    {kLimitsAttr, Owner::Program, isLimits, kLimits},
     {kStepBackAttr, Owner::Program, isStepBack, kStepBack},
     {kArenaBytesAttr, Owner::Program, isSize, kSize},
     {kOpsAttr, Owner::Program, isArrayOf<StringAttr>, "an array of strings"},
+    {kCountsAttr, Owner::Program, isArrayOf<StringAttr>, "an array of strings"},
     {kCachesAttr, Owner::Program, isArrayOf<DictionaryAttr>,
      "an array of dictionaries"},
     {kWorkAttr, Owner::Program, isArrayOf<DictionaryAttr>,

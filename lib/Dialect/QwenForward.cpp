@@ -144,18 +144,7 @@ void RmsNormOp::setChannelFactors(FlatSymbolRefAttr factors) {
   setWeightAttr(factors);
 }
 
-void RmsNormOp::addWork(OpWork &work) {
-  work.wantedTokens = isOverWantedTokens(*this);
-}
-
-bool qwen::isOverWantedTokens(Operation *op) {
-  if (auto norm = dyn_cast<RmsNormOp>(op))
-    return norm.getInput().getDefiningOp<WantedTokensOp>() != nullptr;
-  if (auto turn = dyn_cast<TurnOp>(op))
-    if (Operation *writer = turn.getInput().getDefiningOp())
-      return isOverWantedTokens(writer);
-  return false;
-}
+bool RmsNormOp::gathersTokens() { return true; }
 
 LmHeadOp RmsNormOp::getLmHead() {
   for (Operation *user : getResult().getUsers()) {
@@ -181,10 +170,6 @@ SmallVector<WeightUse> TurnOp::getWeightUses() {
 }
 
 bool TurnOp::canQuantizeResult() { return true; }
-
-void TurnOp::addWork(OpWork &work) {
-  work.wantedTokens = isOverWantedTokens(*this);
-}
 
 SmallVector<KernelUse> QuantizeOp::getKernelUses() {
   return {called(KernelOp::QuantizeQ8, widthOf(getInput()))};
@@ -265,8 +250,6 @@ SmallVector<WeightUse> LmHeadOp::getWeightUses() {
 }
 
 ResultPlace LmHeadOp::getResultPlace() { return ResultPlace::CallResult; }
-
-void LmHeadOp::addWork(OpWork &work) { work.wantedTokens = true; }
 
 //===----------------------------------------------------------------------===//
 // Attention

@@ -95,8 +95,87 @@ static LogicalResult verifyBuffer(ForwardOp op, BufferAttr buffer,
   return success();
 }
 
+//===----------------------------------------------------------------------===//
+// Checks of counts
+//===----------------------------------------------------------------------===//
+
+/// Whether the first dimension of `type` counts tokens.
+static bool countsTokens(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.getRank() > 0 && tensor.isDynamicDim(0);
+}
+
+/// The types of `op` that count tokens.
+static SmallVector<Type> countingTypes(Operation *op) {
+  SmallVector<Type> types;
+  llvm::copy_if(op->getOperandTypes(), std::back_inserter(types), countsTokens);
+  llvm::copy_if(op->getResultTypes(), std::back_inserter(types), countsTokens);
+  return types;
+}
+
+CountAttr qwen::runsOn(ForwardOp op) {
+  const SmallVector<Type> types = countingTypes(op);
+  return types.empty() ? CountAttr() : countOf(types.front());
+}
+
+LogicalResult qwen::detail::verifyCounts(Operation *op) {
+  const SmallVector<Type> types = countingTypes(op);
+  for (Type type : types)
+    if (countOf(type) != countOf(types.front()))
+      return op->emitOpError()
+             << "has values that count " << nameOf(countOf(types.front()))
+             << " and " << nameOf(countOf(type)) << " when one count is needed";
+  return success();
+}
+
+/// Checks that `op` runs on tokens that it can find.
+static LogicalResult verifyTokens(ForwardOp op) {
+  for (OpOperand &operand : op->getOpOperands())
+    if (isSelected(operand.get()) &&
+        (operand.getOperandNumber() != 0 || !op.gathersTokens()))
+      return op->emitOpError() << "gathers no wanted tokens; a norm does";
+  auto program = dyn_cast<func::FuncOp>(op->getParentOp());
+  if (!program || countingTypes(op).empty() ||
+      runsOn(op) == tokensOfCall(program) || !op.readsCall())
+    return success();
+  return op->emitOpError() << "runs on " << nameOf(runsOn(op))
+                           << " when only the tokens of the call, "
+                           << nameOf(tokensOfCall(program))
+                           << ", have ids, positions and sequences";
+}
+
+bool qwen::isSelected(Value value) {
+  auto view = value.getDefiningOp<ViewOp>();
+  return view && view.getJoinedTokens() == 1;
+}
+
+LogicalResult qwen::detail::verifyViewOp(ViewOp op) {
+  if (op->getNumOperands() != 1 || op->getNumResults() != 1 ||
+      !isFloatActivations(op->getOperand(0).getType()) ||
+      !isFloatActivations(op->getResult(0).getType()))
+    return op->emitOpError() << "is no view of activations in f32";
+  const Value input = op->getOperand(0), result = op->getResult(0);
+  const int64_t joined = op.getJoinedTokens();
+  if (joined < 1 || widthOf(result) / joined != widthOf(input) ||
+      widthOf(result) % joined != 0 ||
+      (joined > 1 && widthOf(input) % kPanelOutputs != 0))
+    return op->emitOpError()
+           << "joins " << joined << " tokens of " << input.getType() << " to "
+           << result.getType() << " when the product of whole panels is needed";
+  auto program = dyn_cast<func::FuncOp>(op->getParentOp());
+  if (joined > 1 || !program)
+    return success();
+  if (countOf(input) != tokensOfCall(program) ||
+      nameOf(countOf(result)) != kWantedName)
+    return op->emitOpError() << "selects " << nameOf(countOf(result)) << " of "
+                             << nameOf(countOf(input)) << " when wanted of "
+                             << nameOf(tokensOfCall(program)) << " is needed";
+  return success();
+}
+
 LogicalResult qwen::detail::verifyForwardOp(ForwardOp op) {
-  if (failed(verifyKernels(op)) || failed(verifyCacheFormat(op)))
+  if (failed(verifyCounts(op)) || failed(verifyTokens(op)) ||
+      failed(verifyKernels(op)) || failed(verifyCacheFormat(op)))
     return failure();
   const PlanAttr plan = op.getPlanAttr();
   if (!plan)

@@ -177,9 +177,9 @@ LogicalResult HadamardOp::verify() {
 
 Type QuantizeOp::typeOf(Type type) {
   MLIRContext *context = type.getContext();
-  return RankedTensorType::get(cast<RankedTensorType>(type).getShape(),
-                               IntegerType::get(context, 8),
-                               BlocksAttr::get(context, kActivationBlock));
+  return RankedTensorType::get(
+      cast<RankedTensorType>(type).getShape(), IntegerType::get(context, 8),
+      BlocksAttr::get(context, kActivationBlock, countOf(type)));
 }
 
 void QuantizeOp::build(OpBuilder &builder, OperationState &state, Value input) {
@@ -193,11 +193,22 @@ LogicalResult QuantizeOp::verify() {
 }
 
 LogicalResult TurnOp::verify() {
-  if (getInput().getDefiningOp<WantedTokensOp>())
-    return emitOpError() << "gathers no wanted tokens; a norm does";
   if (failed(verifyK(*this, getRotationAttr(), getInput())))
     return failure();
   return verifyTokenResult(*this, getInput(), getResult());
+}
+
+LogicalResult WantedTokensOp::inferReturnTypes(MLIRContext *context,
+                                               std::optional<Location>,
+                                               Adaptor adaptor,
+                                               SmallVectorImpl<Type> &types) {
+  auto input = dyn_cast<RankedTensorType>(adaptor.getInput().getType());
+  if (!input)
+    return failure();
+  types.push_back(RankedTensorType::get(input.getShape(),
+                                        input.getElementType(),
+                                        countNamed(context, kWantedName)));
+  return success();
 }
 
 LogicalResult LmHeadOp::verify() {
@@ -235,7 +246,8 @@ int64_t RopeOp::getHeadSize() {
 }
 
 LogicalResult RopeOp::verify() {
-  if (failed(verifyRotation(*this, getHeadSize(), getCos())))
+  if (failed(detail::verifyCounts(*this)) ||
+      failed(verifyRotation(*this, getHeadSize(), getCos())))
     return failure();
   return verifyMultiple(*this, "width", widthOf(getInput()), getHeadSize());
 }

@@ -11,7 +11,6 @@
 #include "qwen/Transforms/Passes.h"
 
 #include "llvm/ADT/DenseMap.h"
-#include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
 using namespace qwen;
@@ -42,19 +41,8 @@ struct Argument {
 
 class Planner {
 public:
-  explicit Planner(PlanInput input)
-      : program(input.program), maxTokens(input.maxTokens),
-        maxRows(input.maxRows) {
-    for (Operation &op : input.program.front()) {
-      if (auto forward = dyn_cast<ForwardOp>(op))
-        ops.push_back(forward);
-      if (isa<WantedTokensOp>(op) ||
-          llvm::any_of(op.getOperands(), [&](Value v) {
-            return pastWantedTokens.contains(v.getDefiningOp());
-          }))
-        pastWantedTokens.insert(&op);
-    }
-  }
+  explicit Planner(func::FuncOp program)
+      : program(program), ops(program.getOps<ForwardOp>()) {}
 
   LogicalResult run() {
     for (ForwardOp op : ops)
@@ -97,16 +85,10 @@ private:
   }
   int64_t strideOf(Value value) const;
   bool writesInPlace(ForwardOp op) const;
-  int64_t tokensOf(Operation *op) const {
-    return pastWantedTokens.contains(op) ? maxRows : maxTokens;
-  }
 
   func::FuncOp program;
-  const int64_t maxTokens, maxRows;
   SmallVector<ForwardOp> ops;
   SmallVector<Argument> arguments;
-  /// The ops that work on wanted tokens only.
-  llvm::DenseSet<Operation *> pastWantedTokens;
 
   SmallVector<bool> barriers;
   llvm::DenseMap<Operation *, unsigned> phases;
@@ -194,8 +176,8 @@ LogicalResult Planner::layOutArguments() {
         *place ? place->getStride() : alignTo(widthOf(argument), kPanelOutputs);
     arguments.push_back(
         {argument, static_cast<unsigned>(buffers.size()), stride});
-    buffers.push_back({alignTo(maxTokens * stride * 4, kTensorAlign), 0,
-                       *place ? lastPhase() : lastReader(argument, 0),
+    buffers.push_back({alignTo(mostRows(argument) * stride * 4, kTensorAlign),
+                       0, *place ? lastPhase() : lastReader(argument, 0),
                        *place ? place->getOffset() : 0,
                        static_cast<bool>(*place)});
   }
@@ -208,7 +190,7 @@ static bool canBeNamed(Type type) {
          (isExpertActivations(type) && !isInBlocks(type));
 }
 
-/// Results with a name must stay in the arena, with all tokens.
+/// Results with a name must stay in the arena.
 LogicalResult Planner::checkResults() {
   for (OpOperand &result : program.front().getTerminator()->getOpOperands()) {
     const unsigned number = result.getOperandNumber();
@@ -216,12 +198,11 @@ LogicalResult Planner::checkResults() {
       continue;
     auto writer = result.get().getDefiningOp<ForwardOp>();
     if (!writer || !canBeNamed(result.get().getType()) ||
-        writer.getResultPlace() == ResultPlace::CallResult ||
-        pastWantedTokens.contains(writer))
+        writer.getResultPlace() == ResultPlace::CallResult)
       return program.emitError()
              << "result " << number << " of program @" << program.getSymName()
-             << " has a name when only activations in f32 and choices of all "
-                "tokens that an op computes can have one";
+             << " has a name when only activations in f32 and choices that an "
+                "op computes can have one";
   }
   return success();
 }
@@ -234,7 +215,7 @@ unsigned Planner::lastReader(ValueRange values, unsigned first) const {
     llvm::append_range(readers, value.getUsers());
   while (!readers.empty()) {
     Operation *reader = readers.pop_back_val();
-    if (isa<WantedTokensOp>(reader))
+    if (isa<ViewOp>(reader))
       llvm::append_range(readers, reader->getUsers());
     else if (auto found = phases.find(reader); found != phases.end())
       last = std::max(last, found->second);
@@ -253,14 +234,14 @@ bool Planner::writesInPlace(ForwardOp op) const {
   Operation *writer = inPlace->get().getDefiningOp();
   // An argument keeps its values. The padding of one of several results is the
   // next result.
-  if (!writer || isa<WantedTokensOp>(writer) || writer->getNumResults() != 1)
+  if (!writer || isa<ViewOp>(writer) || writer->getNumResults() != 1)
     return false;
   SmallVector<OpOperand *> uses(
       llvm::make_pointer_range(inPlace->get().getUses()));
   while (!uses.empty()) {
     OpOperand *use = uses.pop_back_val();
     Operation *reader = use->getOwner();
-    if (isa<WantedTokensOp>(reader)) {
+    if (isa<ViewOp>(reader)) {
       llvm::append_range(uses, llvm::make_pointer_range(reader->getUses()));
       continue;
     }
@@ -303,7 +284,8 @@ void Planner::layOut(ForwardOp op) {
 
 /// Floats from a token of `value`, which has a place, to the next.
 int64_t Planner::strideOf(Value value) const {
-  value = rootOf(value);
+  if (auto view = value.getDefiningOp<ViewOp>())
+    return strideOf(view->getOperand(0)) * view.getJoinedTokens();
   if (auto result = dyn_cast<OpResult>(value))
     return places.lookup(result.getOwner())[result.getResultNumber()]
         .getStride();
@@ -328,7 +310,7 @@ int64_t Planner::layOutInOneBuffer(ForwardOp op) {
         BufferAttr::get(op->getContext(), first * 4, stride, -1, -1));
     first += widthOf(value);
   }
-  return alignTo(tokensOf(op) * stride * 4, kTensorAlign);
+  return alignTo(mostRows(op->getResult(0)) * stride * 4, kTensorAlign);
 }
 
 /// Places each result, and the scales and sums of a quantized one, behind the
@@ -341,16 +323,15 @@ int64_t Planner::layOutApart(ForwardOp op) {
     return offset;
   };
   for (Value value : op->getResults()) {
-    const int64_t tokens =
-        isIntegers(value.getType()) ? 1 : tokensOf(op) * choicesOfToken(value);
+    const int64_t rows = mostRows(value);
     int64_t stride = widthOf(value), offset, scales = -1, sums = -1;
     if (isInBlocks(value.getType())) {
-      offset = reserve(tokens * stride);
-      scales = reserve(tokens * ceilDiv(stride, kActivationBlock) * 4);
-      sums = reserve(tokens * (stride / kGroup) * 4);
+      offset = reserve(rows * stride);
+      scales = reserve(rows * ceilDiv(stride, kActivationBlock) * 4);
+      sums = reserve(rows * (stride / kGroup) * 4);
     } else {
       stride = alignTo(stride, kPanelOutputs);
-      offset = reserve(tokens * stride * 4);
+      offset = reserve(rows * stride * 4);
     }
     places[op].push_back(
         BufferAttr::get(op->getContext(), offset, stride, scales, sums));
@@ -410,11 +391,8 @@ namespace {
 struct Plan final : qwen::impl::PlanBase<Plan> {
   void runOnOperation() override {
     for (func::FuncOp program : programsOf(getOperation())) {
-      const FailureOr<PlanInput> input = readPlanInput(program);
-      if (failed(input))
-        return signalPassFailure();
-      Planner planner(*input);
-      if (failed(planner.run()))
+      Planner planner(program);
+      if (failed(checkLimits(program)) || failed(planner.run()))
         return signalPassFailure();
       program->setAttr(kArenaBytesAttr, Builder(program).getI64IntegerAttr(
                                             planner.arenaBytes()));

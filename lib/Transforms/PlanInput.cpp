@@ -5,27 +5,47 @@
 using namespace mlir;
 using namespace qwen;
 
-FailureOr<PlanInput> qwen::readPlanInput(func::FuncOp program) {
-  auto maxTokens = program->getAttrOfType<IntegerAttr>(kMaxTokensAttr);
-  auto maxRows = program->getAttrOfType<IntegerAttr>(kMaxRowsAttr);
-  if (!maxTokens || !maxRows) {
-    program.emitError() << "program @" << program.getSymName() << " has no "
-                        << (maxTokens ? kMaxRowsAttr : kMaxTokensAttr);
-    return failure();
-  }
-  if (maxRows.getInt() > maxTokens.getInt()) {
-    program.emitError() << kMaxRowsAttr << " of program @"
-                        << program.getSymName() << " is " << maxRows.getInt()
-                        << " when 1 to " << maxTokens.getInt() << " is needed";
-    return failure();
-  }
-  return PlanInput{program, maxTokens.getInt(), maxRows.getInt()};
+static LogicalResult checkLimit(func::FuncOp program, CountAttr count) {
+  if (limitOf(program, count))
+    return success();
+  return program.emitError()
+         << "program @" << program.getSymName() << " has no limit of "
+         << nameOf(count) << " in " << kLimitsAttr;
 }
 
-Value qwen::rootOf(Value value) {
-  while (auto view = value.getDefiningOp<WantedTokensOp>())
-    value = view.getInput();
-  return value;
+/// Checks that the operand of `view` has the tokens that the result can have.
+static LogicalResult checkView(func::FuncOp program, ViewOp view) {
+  const CountAttr from = countOf(view->getOperand(0)),
+                  to = countOf(view->getResult(0));
+  const int64_t needed = view.getJoinedTokens() * *limitOf(program, to);
+  if (*limitOf(program, from) >= needed)
+    return success();
+  return view->emitOpError() << "needs " << needed << ' ' << nameOf(from)
+                             << " for the limit of " << nameOf(to) << " when "
+                             << *limitOf(program, from) << " is the limit";
+}
+
+LogicalResult qwen::checkLimits(func::FuncOp program) {
+  if (failed(checkLimit(program, tokensOfCall(program))))
+    return failure();
+  SmallVector<Value> values(program.getArguments());
+  for (Operation &op : program.front())
+    llvm::append_range(values, op.getResults());
+  for (Value value : values)
+    if (!isIntegers(value.getType()) &&
+        failed(checkLimit(program, countOf(value))))
+      return failure();
+  for (auto view : program.front().getOps<ViewOp>())
+    if (failed(checkView(program, view)))
+      return failure();
+  return success();
+}
+
+int64_t qwen::mostRows(Value value) {
+  if (isIntegers(value.getType()))
+    return 1;
+  auto program = cast<func::FuncOp>(value.getParentBlock()->getParentOp());
+  return *limitOf(program, countOf(value)) * choicesOfToken(value);
 }
 
 static bool hasActivations(BlockArgument argument) {
@@ -61,11 +81,10 @@ FailureOr<BufferAttr> qwen::placeInOther(BlockArgument argument) {
   const BufferAttr place = bufferOf(left);
   if (!place)
     return refuse("is not planned before it");
-  const auto tokensOf = [](func::FuncOp of) {
-    return of->getAttrOfType<IntegerAttr>(kMaxTokensAttr).getInt();
-  };
-  if (tokensOf(other) < tokensOf(program))
-    return refuse("has " + Twine(tokensOf(other)) + " tokens when " +
-                  Twine(tokensOf(program)) + " or more is needed");
+  const CountAttr count = countOf(argument);
+  const int64_t has = *limitOf(other, count), needed = *limitOf(program, count);
+  if (has < needed)
+    return refuse("has the limit " + Twine(has) + " of " + nameOf(count) +
+                  " when " + Twine(needed) + " or more is needed");
   return place;
 }

@@ -1,7 +1,7 @@
 //===- PlanInput.h - What a plan is made for --------------------*- C++ -*-===//
 //
-// Facts that qwen-plan and qwen-verify-plan share: the limits of a call, and
-// the writer of a value. Each pass has its own rules for barriers and buffers.
+// Facts that qwen-plan and qwen-verify-plan share: how many tokens a value has,
+// and its writer. Each pass has its own rules for barriers and buffers.
 //
 //===----------------------------------------------------------------------===//
 
@@ -12,19 +12,13 @@
 
 namespace qwen {
 
-/// The program to plan, and the most tokens and wanted tokens of one call.
-struct PlanInput {
-  mlir::func::FuncOp program;
-  int64_t maxTokens;
-  int64_t maxRows;
-};
+/// Checks that `program` has a limit for what each value counts, and that views
+/// have no more tokens than there are. Emits an error if not.
+mlir::LogicalResult checkLimits(mlir::func::FuncOp program);
 
-/// Reads the limits of `program`. Emits an error if one is missing, or if there
-/// are more wanted tokens than tokens.
-mlir::FailureOr<PlanInput> readPlanInput(mlir::func::FuncOp program);
-
-/// What `value` is a view of, or `value` itself.
-mlir::Value rootOf(mlir::Value value);
+/// The most rows of `value` in a call of its program, which has limits: tokens,
+/// or choices. Integers that all tokens share are one row.
+int64_t mostRows(mlir::Value value);
 
 /// The op that writes `value`, which may be a view. Null for an argument of the
 /// function.

@@ -32,8 +32,7 @@ static constexpr unsigned kAfterAll = ~0u;
 /// Whether the same thread has the same tokens of both ops.
 static bool haveSameUnits(ForwardOp a, ForwardOp b) {
   return a.getWorkUnit() == WorkUnit::Token &&
-         b.getWorkUnit() == WorkUnit::Token &&
-         isOverWantedTokens(a) == isOverWantedTokens(b);
+         b.getWorkUnit() == WorkUnit::Token;
 }
 
 /// What has the lifetime of a value: its writer, or the argument itself.
@@ -65,14 +64,14 @@ struct LayerCache {
 
 class PlanVerifier {
 public:
-  PlanVerifier(PlanInput input, uint64_t arenaBytes)
-      : input(input), arenaBytes(arenaBytes) {}
+  PlanVerifier(func::FuncOp program, uint64_t arenaBytes)
+      : program(program), arenaBytes(arenaBytes) {}
 
   LogicalResult run() {
-    for (BlockArgument argument : activationArguments(input.program))
+    for (BlockArgument argument : activationArguments(program))
       if (failed(visitArgument(argument)))
         return failure();
-    for (Operation &op : input.program.front())
+    for (Operation &op : program.front())
       if (failed(visit(&op)))
         return failure();
     return verifyDisjoint();
@@ -97,7 +96,7 @@ private:
   bool isInPlace(const Region &region, const Region &old) const;
   InFlightDiagnostic overlap(const Region &region, const Region &old) const;
 
-  PlanInput input;
+  func::FuncOp program;
   const uint64_t arenaBytes;
   unsigned phase = 0;
   Operation *lmHead = nullptr;
@@ -133,7 +132,7 @@ LogicalResult PlanVerifier::visitArgument(BlockArgument argument) {
 }
 
 LogicalResult PlanVerifier::visit(Operation *op) {
-  if (isa<WantedTokensOp>(op))
+  if (isa<ViewOp>(op))
     return success();
   auto forward = dyn_cast<ForwardOp>(op);
   if (!forward)
@@ -270,10 +269,10 @@ LogicalResult PlanVerifier::addRegions(ForwardOp op) {
 InFlightDiagnostic PlanVerifier::emitError(Value value) const {
   if (Operation *writer = value.getDefiningOp())
     return writer->emitOpError();
-  func::FuncOp program = input.program;
-  return program.emitError()
-         << "argument " << cast<BlockArgument>(value).getArgNumber()
-         << " of program @" << program.getSymName() << ' ';
+  func::FuncOp of = program;
+  return of.emitError() << "argument "
+                        << cast<BlockArgument>(value).getArgNumber()
+                        << " of program @" << of.getSymName() << ' ';
 }
 
 /// Collects the region of `value` from `offset` on, whose tokens follow each
@@ -281,12 +280,7 @@ InFlightDiagnostic PlanVerifier::emitError(Value value) const {
 /// verifier has found neither to be negative.
 LogicalResult PlanVerifier::addRegion(Value value, int64_t offset,
                                       int64_t stride, uint64_t elementBytes) {
-  Operation *writer = value.getDefiningOp();
-  const int64_t tokens = isIntegers(value.getType()) ? 1
-                         : writer && isOverWantedTokens(writer)
-                             ? input.maxRows
-                             : input.maxTokens;
-  const auto rows = static_cast<uint64_t>(tokens * choicesOfToken(value));
+  const auto rows = static_cast<uint64_t>(mostRows(value));
   const auto begin = static_cast<uint64_t>(offset);
   // Sums and products from a file: a region too large ends past any arena.
   const uint64_t bytes = llvm::SaturatingMultiply(static_cast<uint64_t>(stride),
@@ -383,15 +377,14 @@ struct VerifyPlan final : qwen::impl::VerifyPlanBase<VerifyPlan> {
 
 private:
   static LogicalResult verify(func::FuncOp program) {
-    const FailureOr<PlanInput> input = readPlanInput(program);
-    if (failed(input))
+    if (failed(checkLimits(program)))
       return failure();
     auto arenaBytes = program->getAttrOfType<IntegerAttr>(kArenaBytesAttr);
     if (!arenaBytes)
       return program.emitError()
              << "program @" << program.getSymName() << " has no "
              << kArenaBytesAttr << "; run qwen-plan first";
-    return PlanVerifier(*input, static_cast<uint64_t>(arenaBytes.getInt()))
+    return PlanVerifier(program, static_cast<uint64_t>(arenaBytes.getInt()))
         .run();
   }
 };

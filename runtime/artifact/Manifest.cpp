@@ -239,8 +239,13 @@ static std::vector<ProgramValue> parseValues(const JsonValue &list,
       continue;
     }
     stride.integer(value.width, kMaxDimension);
+    if (const auto count = from.find(kCountFact.key)) {
+      count->read(kCountFact, value);
+      if (program.limits.most(value.count) == 0)
+        count->fail("the index of a count that the program has");
+    }
     const int64_t floats =
-        (program.limits.tokens - 1) * value.stride + value.width;
+        (program.limits.most(value.count) - 1) * value.stride + value.width;
     value.offset =
         from.at("offset").multiple(4, 0, program.arenaBytes - 4 * floats);
     if (const auto other = from.find("from"))
@@ -285,10 +290,19 @@ static ProgramInfo parseProgram(const JsonValue &value, Manifest &manifest,
       name.fail("another name than that of the programs before");
   program.model = parseModel(value.at("model"));
   const JsonValue limits = value.at("limits");
-  program.limits.tokens = limits.at("tokens").integer(1, 1 << 20);
-  program.limits.rows = limits.at("rows").integer(1, program.limits.tokens);
+  program.limits.tokens = limits.at("tokens").integer(1, kMostTokens);
+  const auto rows = limits.find("rows");
+  program.limits.rows = rows ? rows->integer(1, program.limits.tokens) : 0;
   if (const auto stepBack = limits.find("step_back"))
     program.limits.stepBack = stepBack->integer(0, kMostStepBack);
+  if (const auto counts = limits.find("counts")) {
+    for (const JsonValue &count : counts->elements())
+      program.limits.counts.push_back(
+          {nameOf(count.at("name")), count.at("most").integer(1, kMostTokens)});
+    if (std::ssize(program.limits.counts) > kMostCounts - kFirstOwnCount)
+      counts->fail("up to " + std::to_string(kMostCounts - kFirstOwnCount) +
+                   " counts");
+  }
   program.arenaBytes = value.at("arena_bytes").integer(0, kMaxBytes);
   for (const JsonValue &cache : value.at("caches").elements()) {
     program.caches.push_back(parseCache(cache, program.limits, most));
@@ -297,6 +311,8 @@ static ProgramInfo parseProgram(const JsonValue &value, Manifest &manifest,
   }
   program.inputs = parseValues(value.at("inputs"), program);
   program.outputs = parseValues(value.at("outputs"), program);
+  if (program.logits())
+    (void)limits.at("rows");
   for (const JsonValue &op : value.at("ops").elements())
     program.ops.push_back(nameOf(op));
   const JsonValue work = value.at("work");

@@ -24,7 +24,8 @@
 //         "experts": {"count": 128, "active": 8, "width": 768,
 //                     "shared_width": 0, "normalized": true}
 //       },
-//       "limits": {"tokens": 256, "rows": 16},
+//       "limits": {"tokens": 256, "rows": 16,
+//                  "counts": [{"name": "merged", "most": 64}]},
 //       "arena_bytes": 1234560,
 //       "caches": [{"name": "kv", "kind": "paged", "format": "f16",
 //                   "layer_bytes": 512, "layers": [0, 1, 2, 3, 4, 5]}],
@@ -50,8 +51,10 @@
 //   }
 //
 // All keys are required, except: keys of "work" other than "kind" (0, false
-// or none), keys of "calls" (0), "step_back" of "limits" (0), "output"
-// ("logits"), "labels" (only with "scores", which need them), "pooling"
+// or none), keys of "calls" (0), "step_back" (0), "counts" (no others) and, in
+// a program without logits, "rows" (0) of "limits", "count" of a value (0: the
+// tokens of the call), "output" ("logits"), "labels" (only with "scores", which
+// need them), "pooling"
 // ("last"), "yarn" (not scaled), "experts" (none), "format" of a cache (paged
 // ones only), "stride" (with "experts" of a tensor only), "images" (the file
 // has all weights), "bos_token_id",
@@ -141,12 +144,33 @@ struct KvInfo {
   int64_t tokenBytes;
 };
 
-/// Maximum numbers of tokens and rows in one call, and of the tokens that a
-/// sequence can step back without a snapshot of its fixed state.
+/// The most that a call has of a count of its program.
+struct CountLimit {
+  std::string name;
+  int64_t most;
+};
+
+/// Maximum numbers of tokens and rows (wanted tokens) in one call, and of the
+/// tokens that a sequence can step back without a snapshot of its fixed state.
 struct LimitsInfo {
   int64_t tokens;
+  /// 0 if the program has no wanted tokens.
   int64_t rows;
   int64_t stepBack = 0;
+  /// The program's own counts, in the order of Context::counts.
+  std::vector<CountLimit> counts = {};
+
+  /// The most of the count with that index in Context::counts; 0 of one that
+  /// the program lacks.
+  int64_t most(int64_t count) const {
+    if (count == kTokensOfCall)
+      return tokens;
+    if (count == kWantedTokens)
+      return rows;
+    const auto own = static_cast<size_t>(count - kFirstOwnCount);
+    return count < kFirstOwnCount || own >= counts.size() ? 0
+                                                          : counts[own].most;
+  }
 };
 
 /// A function of graph ops over the weights of a model, compiled.
@@ -161,7 +185,7 @@ struct ProgramInfo {
   /// those among the caches of all programs (mergeCache).
   std::vector<CacheInfo> caches;
   std::vector<ProgramValue> inputs, outputs;
-  /// Names of the ops that Context::flags counts.
+  /// Names of the ops, in the order of the flags of tokens.
   std::vector<std::string> ops;
   /// Bytes and multiplications of each op.
   std::vector<OpWork> work;

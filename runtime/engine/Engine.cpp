@@ -40,6 +40,14 @@ static size_t resultBytes(const Manifest &manifest) {
   return static_cast<size_t>(logitValues(manifest) + hidden) * sizeof(float);
 }
 
+/// The most that a call of `program` has of the program's own counts together.
+static int64_t ownTokens(const ProgramInfo &program) {
+  int64_t sum = 0;
+  for (const CountLimit &count : program.limits.counts)
+    sum += count.most;
+  return sum;
+}
+
 static int64_t arenaBytes(const Manifest &manifest) {
   return most(manifest, std::mem_fn(&ProgramInfo::arenaBytes));
 }
@@ -242,9 +250,10 @@ Engine::Engine(const Manifest &manifest, std::span<const WeightImage> images,
   ropePositions.resize(3 * tokens);
   const auto rows = static_cast<size_t>(
       most(manifest, [](const ProgramInfo &of) { return of.limits.rows; }));
-  wantedTokens.resize(2 * rows);
+  wantedTokens.reserve(rows);
   hiddenTokens.reserve(rows);
   flags.resize(tokens);
+  ownFlags.resize(static_cast<size_t>(most(manifest, ownTokens)));
   taken.resize(static_cast<size_t>(
       most(manifest, [](const ProgramInfo &of) { return of.ops.size(); })));
   indices.reserve(tokens);
@@ -265,8 +274,9 @@ Engine::Engine(const Manifest &manifest, std::span<const WeightImage> images,
   context.ropePositions = ropePositions.data();
   context.windows = windows.data();
   context.pageTables = sequenceState.pageTables();
-  context.wantedTokens = wantedTokens.data();
-  context.flags = flags.data();
+  context.counts[kTokensOfCall] = {0, nullptr, flags.data()};
+  context.counts[kWantedTokens] = {0, wantedTokens.data(), flags.data()};
+  context.counts[kHiddenTokens] = {0, hiddenTokens.data(), flags.data()};
   context.result = reinterpret_cast<float *>(result.data());
   context.hidden = context.result + logitValues(manifest);
   context.pageTableStride = sequenceState.pageTableStride();
@@ -321,17 +331,22 @@ void Engine::stop(const Token &token, ErrorKind kind, uint32_t op) {
   failures.push_back({token.sequence, kind, token.id, token.position, op});
 }
 
-size_t Engine::fillCall(std::span<const Token> batch, size_t next) {
-  context.tokens = context.rows = 0;
+void Engine::beginCall() {
+  for (CountOfCall &count : context.counts)
+    count.number = 0;
+  wantedTokens.clear();
   hiddenTokens.clear();
+}
+
+size_t Engine::fillCall(std::span<const Token> batch, size_t next) {
+  beginCall();
   indices.clear();
-  for (; next < batch.size() && context.tokens < callTokens; ++next) {
+  for (; next < batch.size() && context.tokens() < callTokens; ++next) {
     const Token &token = batch[next];
     if (isStopped(token))
       continue;
-    if (token.wanted && (token.row == RowKind::Hidden
-                             ? std::ssize(hiddenTokens)
-                             : context.rows) == model.forward().limits.rows)
+    if (token.wanted &&
+        std::ssize(rowsOf(token)) == model.forward().limits.rows)
       break;
     if (!model.model.hasToken(token.id)) {
       stop(token, ErrorKind::InvalidToken);
@@ -349,7 +364,7 @@ size_t Engine::fillCall(std::span<const Token> batch, size_t next) {
 }
 
 void Engine::addToken(const Token &token) {
-  const auto i = static_cast<size_t>(context.tokens++);
+  const auto i = static_cast<size_t>(context.counts[kTokensOfCall].number++);
   ids[i] = token.id;
   sequences[i] = token.sequence;
   positions[i] = static_cast<int32_t>(token.position);
@@ -359,15 +374,13 @@ void Engine::addToken(const Token &token) {
                     &ropePositions[3 * i]);
   windows[i] = token.window;
   flags[i] = kNoFlag;
-  if (token.wanted && token.row == RowKind::Hidden)
-    hiddenTokens.push_back(static_cast<int32_t>(i));
-  else if (token.wanted)
-    wantedTokens[static_cast<size_t>(context.rows++)] = static_cast<int32_t>(i);
+  if (token.wanted)
+    rowsOf(token).push_back(static_cast<int32_t>(i));
 }
 
 void Engine::runEntry(size_t program) {
-  context.hiddenRows = std::ssize(hiddenTokens);
-  std::ranges::copy(hiddenTokens, wantedTokens.begin() + context.rows);
+  context.counts[kWantedTokens].number = std::ssize(wantedTokens);
+  context.counts[kHiddenTokens].number = std::ssize(hiddenTokens);
   std::ranges::fill(taken, 0);
   pool->run(entries[program], context);
   if (tracer)
@@ -395,7 +408,7 @@ void Engine::takeBack(SequenceId sequence, int64_t position) {
 }
 
 void Engine::takeBackCall() {
-  for (size_t i = 0; i < static_cast<size_t>(context.tokens); ++i)
+  for (size_t i = 0; i < static_cast<size_t>(context.tokens()); ++i)
     takeBack(sequences[i], positions[i]);
 }
 
@@ -436,7 +449,7 @@ std::span<const Failure> Engine::run(std::span<const Token> batch,
       break;
     }
     next = fillCall(batch, next);
-    if (context.tokens == 0)
+    if (context.tokens() == 0)
       break;
     callForward(batch);
     giveRows(batch, receive);
@@ -458,132 +471,4 @@ void Engine::forward(std::span<const Token> batch, const RowFn &receive) {
   const std::span<const Failure> stops = run(batch, receive);
   if (!stops.empty())
     throw Error(describe(stops.front()), stops.front().kind);
-}
-
-//===----------------------------------------------------------------------===//
-// Other programs
-//===----------------------------------------------------------------------===//
-
-size_t Engine::find(std::string_view program) const {
-  const auto found =
-      std::ranges::find(model.programs, program, &ProgramInfo::name);
-  if (found == model.programs.end())
-    throw Error(model.model.name + " has no program " + quote(program));
-  return static_cast<size_t>(found - model.programs.begin());
-}
-
-float *Engine::rowAt(const ProgramValue &value, int64_t token) const {
-  return reinterpret_cast<float *>(arena.data() + value.offset) +
-         token * value.stride;
-}
-
-void Engine::fillInputs(const ProgramInfo &program,
-                        std::span<const InputRows> given, int64_t first) {
-  for (const ProgramValue &input : program.inputs) {
-    if (input.offset < 0)
-      continue;
-    const auto width = static_cast<size_t>(input.width);
-    const auto rows = std::ranges::find(given, input.name, &InputRows::input);
-    if (input.from.empty() != (rows != given.end()) ||
-        (rows != given.end() &&
-         rows->values.size() != static_cast<size_t>(context.tokens) * width))
-      throw Error("program " + quote(program.name) + " needs rows of " +
-                  std::to_string(width) + " values for its input " +
-                  quote(input.name) + " from " +
-                  (input.from.empty() ? "the caller, one for each token"
-                                      : quote(input.from)));
-    for (int64_t token = 0; token < context.tokens; ++token)
-      if (rows != given.end())
-        std::ranges::copy(
-            rows->values.subspan(static_cast<size_t>(token) * width, width),
-            rowAt(input, token));
-      else if (first > 0)
-        std::copy_n(rowAt(input, first + token), width, rowAt(input, token));
-  }
-}
-
-void Engine::extend(size_t number, std::span<const Token> batch, size_t i) {
-  const ProgramInfo &program = model.programs[number];
-  const Token &token = batch[i];
-  const auto placeOf = [](const Token &of) {
-    return std::pair(of.sequence, of.window);
-  };
-  if (program.caches.empty()) {
-    if (i > 0 && placeOf(token) < placeOf(batch[i - 1]))
-      throw Error("program " + quote(program.name) + " reads token " +
-                  std::to_string(i) + " of sequence " +
-                  std::to_string(token.sequence) + ", window " +
-                  std::to_string(token.window) +
-                  " behind one of a later sequence or window");
-    return;
-  }
-  if (!sequenceState.canRun(token.sequence, number, token.position))
-    throw Error("position " + std::to_string(token.position) + " of sequence " +
-                std::to_string(token.sequence) + " does not follow: program " +
-                quote(program.name) + " has run " +
-                std::to_string(sequenceState.length(token.sequence, number)));
-  if (const auto kind =
-          sequenceState.extend(token.sequence, token.position + 1, number))
-    throw Error(
-        describe({token.sequence, *kind, token.id, token.position, kNoFlag},
-                 program),
-        *kind);
-}
-
-void Engine::call(std::string_view name, std::span<const Token> batch,
-                  std::span<const InputRows> given, int64_t first) {
-  if (checker)
-    checker->throwIfDamaged();
-  const size_t number = find(name);
-  const ProgramInfo &program = model.programs[number];
-  const bool readsIds = ProgramInfo::find(program.inputs, kIdsName) != nullptr;
-  const int64_t wanted = std::ranges::count(batch, true, &Token::wanted);
-  if (first < 0 || std::ssize(batch) > program.limits.tokens - first ||
-      wanted > program.limits.rows)
-    throw Error("program " + quote(name) + " takes " +
-                std::to_string(program.limits.tokens) + " tokens and " +
-                std::to_string(program.limits.rows) + " rows in a call, not " +
-                std::to_string(batch.size()) + " from " +
-                std::to_string(first) + " on and " + std::to_string(wanted));
-  const auto fail = [&](const Token &of, ErrorKind kind, uint32_t op) {
-    throw Error(describe({of.sequence, kind, of.id, of.position, op}, program),
-                kind);
-  };
-  context.tokens = context.rows = 0;
-  hiddenTokens.clear();
-  try {
-    for (size_t i = 0; i < batch.size(); ++i) {
-      const Token &token = batch[i];
-      if (readsIds && !program.model.hasToken(token.id))
-        fail(token, ErrorKind::InvalidToken, kNoFlag);
-      extend(number, batch, i);
-      addToken(token);
-    }
-    fillInputs(program, given, first);
-    runEntry(number);
-    for (size_t i = 0; i < batch.size(); ++i)
-      if (flags[i] != kNoFlag)
-        fail(batch[i], ErrorKind::NotFinite, flags[i]);
-  } catch (...) {
-    if (!program.caches.empty())
-      takeBackCall();
-    throw;
-  }
-}
-
-std::span<const float> Engine::row(std::string_view name,
-                                   std::string_view output,
-                                   size_t index) const {
-  const ProgramInfo &program = model.programs[find(name)];
-  const ProgramValue *value = ProgramInfo::find(program.outputs, output);
-  const int64_t most =
-      value && value->offset < 0 ? program.limits.rows : program.limits.tokens;
-  if (!value || index >= static_cast<size_t>(most))
-    throw Error("program " + quote(name) + " has no row " +
-                std::to_string(index) + " of an output " + quote(output));
-  const float *row =
-      value->offset < 0
-          ? context.result + index * static_cast<size_t>(value->stride)
-          : rowAt(*value, static_cast<int64_t>(index));
-  return {row, static_cast<size_t>(value->width)};
 }

@@ -37,7 +37,7 @@ struct Failure {
   uint32_t op;
 };
 
-/// Rows for an input of a program: one for each token of a call, in order.
+/// Rows for an input of a program: one for each of what it counts, in order.
 struct InputRows {
   std::string_view input;
   std::span<const float> values;
@@ -48,6 +48,12 @@ using WeightImage = std::span<const uint8_t>;
 
 /// What the options of an engine ask for (Engine.cpp).
 struct WantedState;
+
+/// How many a call has of a count of its program.
+struct CountNumber {
+  std::string_view count;
+  int64_t number;
+};
 
 /// A model that is ready to run. Only one thread may use it at a time; engines
 /// with the same threads run their calls in turns. `run` allocates no memory.
@@ -147,17 +153,18 @@ public:
   /// caller truncates the sequence before it runs others. A program without the
   /// input "ids" ignores the ids. One without caches runs any positions of any
   /// sequences, open or not, in the order of their numbers and of their
-  /// windows.
+  /// windows. `numbers` has all of the program's own counts.
   ///
-  /// Throws Error if the program does not exist, if `batch`, `given` or `first`
+  /// Throws Error if the program does not exist, if an argument
   /// is beyond its limits or does not fit, and like `forward`. Its sequences
   /// then go back to the last reachable length before the batch.
   void call(std::string_view program, std::span<const Token> batch,
-            std::span<const InputRows> given = {}, int64_t first = 0);
+            std::span<const InputRows> given = {}, int64_t first = 0,
+            std::span<const CountNumber> numbers = {});
 
-  /// Row `index` of output `output` of the last call of `program`: of that
-  /// token or, of logits, of that wanted token. Valid until a program runs that
-  /// does not read these rows.
+  /// Row `index` of output `output` of the last call of `program`: of that one
+  /// of what the output counts or, of logits, of that wanted token. Valid until
+  /// a program runs that does not read these rows.
   std::span<const float> row(std::string_view program, std::string_view output,
                              size_t index) const;
 
@@ -182,9 +189,15 @@ private:
   /// Throws Error if a token does not follow in its sequence, or if the model
   /// does not give its row.
   void check(std::span<const Token> batch);
+  /// Begins a call without tokens.
+  void beginCall();
   /// Fills the context with tokens from batch[next] on, as many as one call
   /// may have, and returns the index of the first token after them.
   size_t fillCall(std::span<const Token> batch, size_t next);
+  /// The tokens of the call with rows as `token` wants one.
+  std::vector<int32_t> &rowsOf(const Token &token) {
+    return token.row == RowKind::Hidden ? hiddenTokens : wantedTokens;
+  }
   /// Appends a token to the call.
   void addToken(const Token &token);
   /// Makes room for `batch[i]` in the caches of program `number`. Throws Error.
@@ -199,8 +212,15 @@ private:
   /// Puts the rows of the inputs of a call into their places.
   void fillInputs(const ProgramInfo &program, std::span<const InputRows> given,
                   int64_t first);
+  /// Sets how many the call has of the program's own counts.
+  void fillOwnCounts(const ProgramInfo &program,
+                     std::span<const CountNumber> numbers);
+  /// Throws Error if one of them has a flag.
+  void checkOwnCounts(const ProgramInfo &program) const;
   std::string describe(const Failure &failure,
                        const ProgramInfo &program) const;
+  std::string describeNotFinite(const std::string &where, uint32_t op,
+                                const ProgramInfo &program) const;
   /// Passes the rows of the call to `receive`.
   void giveRows(std::span<const Token> batch, const RowsFn &receive);
   void stop(const Token &token, ErrorKind kind, uint32_t op = kNoFlag);
@@ -229,11 +249,12 @@ private:
   Mapping arena;
   /// Rows of one call.
   Mapping result;
-  std::vector<int32_t> ids, sequences, positions, ropePositions, windows,
-      wantedTokens;
-  /// The tokens of a call whose hidden values are wanted.
-  std::vector<int32_t> hiddenTokens;
-  std::vector<uint32_t> flags, taken;
+  std::vector<int32_t> ids, sequences, positions, ropePositions, windows;
+  /// The tokens of a call whose logits or hidden values are wanted.
+  std::vector<int32_t> wantedTokens, hiddenTokens;
+  /// Flags of the tokens of a call, and of the program's own counts.
+  std::vector<uint32_t> flags, ownFlags;
+  std::vector<uint32_t> taken;
   Tracer *tracer = nullptr;
   /// Index in the batch of each token of a call of `forward`.
   std::vector<size_t> indices;

@@ -27,17 +27,21 @@ std::string Engine::describe(const Failure &failure,
   if (failure.kind == ErrorKind::NoPage)
     return sequence + " has no page for " + position + ": " +
            sequenceState.describeFull();
+  return describeNotFinite(sequence + ", " + position, failure.op, program);
+}
+
+std::string Engine::describeNotFinite(const std::string &where, uint32_t op,
+                                      const ProgramInfo &program) const {
   std::string message =
-      "a number is not finite at " + sequence + ", " + position + ", in " +
-      (failure.op < program.ops.size() ? program.ops[failure.op]
-                                       : "op " + std::to_string(failure.op)) +
+      "a number is not finite at " + where + ", in " +
+      (op < program.ops.size() ? program.ops[op] : "op " + std::to_string(op)) +
       "; the file may be damaged, which qwen-run info --check finds";
   const auto tooSmall =
       std::ranges::find_if(program.caches, [](const CacheInfo &cache) {
         return cache.format && infoOf(*cache.format).overflows;
       });
-  if (tooSmall != program.caches.end() && failure.op < program.work.size() &&
-      program.work[failure.op].kind == OpKind::Append)
+  if (tooSmall != program.caches.end() && op < program.work.size() &&
+      program.work[op].kind == OpKind::Append)
     message += ", or keys or values are too large for " +
                std::string(kvFormatName(*tooSmall->format)) +
                ", which qwen-opt --kv f32 avoids";

@@ -251,3 +251,30 @@ func.func @forward(%p: tensor<?xi32>, %other: tensor<?xi32>) {
   return
 }
 }
+
+// -----
+
+// Logits are those of the wanted tokens.
+module {
+qwen.weight @n : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>
+qwen.packed @t.packed [@t] : tensor<48x32xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
+qwen.packed @n.packed [@n] : tensor<32xf32> at 8192
+func.func @forward(%x: tensor<?x32xf32> {qwen.name = "x", qwen.place = #qwen.buffer<offset = 0, stride = 32>}) {
+  %y = qwen.rms_norm %x, @n eps 1.0e-06 packed [@n.packed] kernels [#qwen.kernel<rms_norm_f32_avx2>, #qwen.kernel<rms_norm_f32_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 4096, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
+  // expected-error @+1 {{gives logits of all when those of wanted are needed}}
+  %l = qwen.lm_head %y, @t packed [@t.packed] kernels [#qwen.kernel<linear_f32_1x16_avx2>, #qwen.kernel<linear_f32_4x16_avx2>, #qwen.kernel<check_finite_avx2>] {plan = #qwen.plan<id = 1, barrier = true, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x32xf32> -> tensor<?x48xf32>
+  return
+}
+}
+
+// -----
+
+// Every count has a limit.
+module {
+func.func @forward(%x: tensor<?x32xf32> {qwen.name = "x", qwen.place = #qwen.buffer<offset = 0, stride = 32>}, %y: tensor<?x32xf32, #qwen.count<merged>> {qwen.name = "y", qwen.place = #qwen.buffer<offset = 4096, stride = 32>}) {
+  // expected-error @+1 {{runs on merged, which has no limit in qwen.limits}}
+  %h = qwen.hadamard %y kernels [#qwen.kernel<hadamard_avx2>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 8192, stride = 32>]>} : tensor<?x32xf32, #qwen.count<merged>>
+  return
+}
+}

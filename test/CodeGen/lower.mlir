@@ -9,6 +9,7 @@
 // FACTS: qwen.weight @w
 // FACTS: func.func @forward(
 // FACTS-SAME: qwen.caches = [{format = "f16", kind = "paged", layer_bytes = 128 : i64, layers = array<i64: 0>, name = "kv"}]
+// FACTS-SAME: qwen.counts = ["all"]
 // FACTS-SAME: qwen.inputs = [{name = "ids"}, {name = "positions"}]
 // FACTS-SAME: qwen.ops = ["embed_tokens", "rope_table.1", "layers.0.input_layernorm", "layers.0.self_attn.qkv_proj", "append.4", "attention.5", "quantize.6", "linear.7", "rms_norm.8", "linear.9", "swiglu.10", "linear.11", "rms_norm.12", "lm_head.13", "count.14"]
 // FACTS-SAME: qwen.outputs = [{name = "logits", stride = 48 : i64, width = 40 : i64}]
@@ -25,8 +26,8 @@
 // FACTS-SAME: {active_bytes = 11520 : i64, calls = [{gemm = 1 : i64, macs = 20480 : i64}], kind = "linear", token_bytes = 1356 : i64, weight_bytes = 11520 : i64},
 // FACTS-SAME: {calls = [{calls = 1 : i64, length = 160 : i64}], kind = "swiglu", token_bytes = 1468 : i64},
 // FACTS-SAME: {active_bytes = 5760 : i64, calls = [{gemm = 1 : i64, macs = 10240 : i64}], kind = "linear", token_bytes = 700 : i64, weight_bytes = 5760 : i64},
-// FACTS-SAME: {active_bytes = 256 : i64, calls = [{calls = 1 : i64, length = 64 : i64}], kind = "rms_norm", token_bytes = 332 : i64, wanted_tokens = true, weight_bytes = 256 : i64},
-// FACTS-SAME: {active_bytes = 1728 : i64, calls = [{gemm = 1 : i64, macs = 2560 : i64}, {calls = 1 : i64, kernel = 2 : i64, length = 40 : i64}], kind = "lm_head", token_bytes = 236 : i64, wanted_tokens = true, weight_bytes = 1728 : i64},
+// FACTS-SAME: {active_bytes = 256 : i64, calls = [{calls = 1 : i64, length = 64 : i64}], count = 1 : i64, kind = "rms_norm", token_bytes = 332 : i64, weight_bytes = 256 : i64},
+// FACTS-SAME: {active_bytes = 1728 : i64, calls = [{gemm = 1 : i64, macs = 2560 : i64}, {calls = 1 : i64, kernel = 2 : i64, length = 40 : i64}], count = 1 : i64, kind = "lm_head", token_bytes = 236 : i64, weight_bytes = 1728 : i64},
 // FACTS-SAME: {kind = "count"}]
 
 module {
@@ -58,7 +59,7 @@ qwen.packed @rope.packed [@rope.frequencies] : tensor<16xf32> at 8192
 
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: (%[[CTX:.*]]: !llvm.ptr, %[[T:.*]]: i32, %{{.*}}: i32)
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x40xf32> {
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x40xf32, #qwen.count<wanted>> {
   // CHECK-NOT: @qwenDriverBarrier
   // CHECK: %[[ARGUMENTS:.*]] = qwen.struct {weight.image = 0, weight = 16384, out = 1024, out.stride = 64, k = 64, op = 0} : !llvm.ptr
   // CHECK: call @embedding.embed_q4_0_avx512(%[[CTX]], %[[T]], %[[ARGUMENTS]])
@@ -67,14 +68,14 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: call @rope_table.rope_table_avx512(
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies packed [@rope.packed] kernels [#qwen.kernel<rope_table_avx512>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 64, stride = 16>, #qwen.buffer<offset = 128, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
   // All tokens' rows; quantized at once.
-  // CHECK: qwen.struct {in = 1024, in.stride = 64, weight.image = 0, weight = 0, out = 2048, out.stride = 64, out.scales = 4096, out.sums = 4352, k = 64, eps = 9.99999997E-7 : f32, wanted = 0, op = 2}
+  // CHECK: qwen.struct {in = 1024, in.stride = 64, weight.image = 0, weight = 0, out = 2048, out.stride = 64, out.scales = 4096, out.sums = 4352, k = 64, eps = 9.99999997E-7 : f32, gathers = 0, count = 0, op = 2}
   // CHECK: call @rms_norm.rms_norm_q8_avx512(
   %q0 = qwen.rms_norm %x, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>] {plan = #qwen.plan<id = 2, barrier = false, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>> loc("layers.0.input_layernorm")
   // Where there is a barrier, the op begins behind it.
   // CHECK: call @qwenDriverBarrier(%[[CTX]], %[[T]])
   // CHECK-NEXT: %[[NUMBER:.*]] = arith.constant 3 : i32
   // CHECK-NEXT: call @qwenDriverTrace(%[[CTX]], %[[T]], %[[NUMBER]])
-  // CHECK: qwen.struct {in = 2048, in.stride = 64, in.scales = 4096, in.sums = 4352, weight.image = 0, weight = 20480, bias.image = 0, bias = 1024, out = 8192, out.stride = 128, k = 64, panels = 8, residual = -1, op = 3}
+  // CHECK: qwen.struct {in = 2048, in.stride = 64, in.scales = 4096, in.sums = 4352, weight.image = 0, weight = 20480, bias.image = 0, bias = 1024, out = 8192, out.stride = 128, k = 64, panels = 8, residual = -1, count = 0, op = 3}
   // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(
   %q, %k, %v = qwen.linear %q0, [@q_w, @k_w, @v_w] bias [@q_b, @k_b, @v_b] packed [@qkv, @bias] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 3, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 128>, #qwen.buffer<offset = 8448, stride = 128>, #qwen.buffer<offset = 8576, stride = 128>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32> loc("layers.0.self_attn.qkv_proj")
   // CHECK: call @qwenDriverBarrier
@@ -85,38 +86,38 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: qwen.struct {queries = 8192, queries.stride = 128, cos = 64, cos.stride = 16, sin = 128, sin.stride = 16, norm.image = 2, norm = 256, out = 16384, out.stride = 64, eps = 9.99999997E-7 : f32, layer = 0, op = 5}
   // CHECK: call @attention.norm_rope_avx512(
   %a = qwen.attention %q rope(%cos, %sin : tensor<?x16xf32>, tensor<?x16xf32>) layer 0 heads 2 kv_heads 1 norm @hn eps 1.0e-06 format <f16> packed [@head_norm] kernels [#qwen.kernel<norm_rope_avx512>, #qwen.kernel<attention_scores_f16_avx512>, #qwen.kernel<attention_values_f16_avx512>, #qwen.kernel<softmax_page_avx512>, #qwen.kernel<merge_page_avx512>, #qwen.kernel<finish_attention_avx512>] {plan = #qwen.plan<id = 5, barrier = true, buffers = [#qwen.buffer<offset = 16384, stride = 64>]>} : tensor<?x64xf32>
-  // CHECK: qwen.struct {in = 16384, in.stride = 64, out = 2048, out.stride = 64, out.scales = 4096, out.sums = 4352, k = 64, op = 6}
+  // CHECK: qwen.struct {in = 16384, in.stride = 64, out = 2048, out.stride = 64, out.scales = 4096, out.sums = 4352, k = 64, count = 0, op = 6}
   // CHECK: call @quantize.quantize_q8_avx512
   %aq = qwen.quantize %a kernels [#qwen.kernel<quantize_q8_avx512>] {plan = #qwen.plan<id = 6, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // In place: the residual is the result's memory.
-  // CHECK: qwen.struct {in = 2048, {{.*}} bias.image = 0, bias = -1, out = 1024, out.stride = 64, k = 64, panels = 4, residual = 1024, op = 7}
+  // CHECK: qwen.struct {in = 2048, {{.*}} bias.image = 0, bias = -1, out = 1024, out.stride = 64, k = 64, panels = 4, residual = 1024, count = 0, op = 7}
   // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(
   %h = qwen.linear %aq, [@o_w] residual(%x : tensor<?x64xf32>) packed [@o] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 7, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   %q1 = qwen.rms_norm %h, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>] {plan = #qwen.plan<id = 8, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   %gate, %up = qwen.linear %q1, [@g_w, @u_w] packed [@gate_up] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 9, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 320>, #qwen.buffer<offset = 8832, stride = 320>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x160xf32>, tensor<?x160xf32>
-  // CHECK: qwen.struct {in = 8832, in.stride = 320, gate = 8192, gate.stride = 320, out = 4416, out.stride = 160, out.scales = 6400, out.sums = 6464, k = 160, op = 10}
+  // CHECK: qwen.struct {in = 8832, in.stride = 320, gate = 8192, gate.stride = 320, out = 4416, out.stride = 160, out.scales = 6400, out.sums = 6464, k = 160, count = 0, op = 10}
   // CHECK: call @swiglu.swiglu_q8_avx512
   %s = qwen.swiglu %gate, %up kernels [#qwen.kernel<swiglu_q8_avx512>] {plan = #qwen.plan<id = 10, barrier = true, buffers = [#qwen.buffer<offset = 4416, stride = 160, scales = 6400, sums = 6464>]>} : tensor<?x160xf32> -> tensor<?x160xi8, #qwen.blocks<128>>
   %y = qwen.linear %s, [@d_w] residual(%h : tensor<?x64xf32>) packed [@down] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 11, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x160xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   %rows = qwen.wanted_tokens %y : tensor<?x64xf32>
   // Hidden rows, and the norm of the output rows and their logits.
   // CHECK: call @qwenDriverBarrier
-  // CHECK: qwen.struct {in = 1024, {{.*}}, op = 12}
+  // CHECK: qwen.struct {in = 1024, {{.*}}, gathers = 1, count = 2, op = 12}
   // CHECK: call @hidden_rows.rms_norm_f32_avx512(
-  // CHECK: qwen.struct {in = 1024, {{.*}}, wanted = 1, op = 12}
+  // CHECK: qwen.struct {in = 1024, {{.*}}, gathers = 1, count = 1, op = 12}
   // CHECK: call @rms_norm.rms_norm_q8_avx512(
-  %final = qwen.rms_norm %rows, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>, #qwen.kernel<rms_norm_f32_avx512>] {plan = #qwen.plan<id = 12, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %final = qwen.rms_norm %rows, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>, #qwen.kernel<rms_norm_f32_avx512>] {plan = #qwen.plan<id = 12, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x64xi8, #qwen.blocks<128, <wanted>>>
   // CHECK: call @qwenDriverBarrier
-  // CHECK: qwen.struct {in = 2048, in.stride = 64, in.scales = 4096, in.sums = 4352, weight.image = 0, weight = 16384, bias.image = 0, bias = -1, out = -1, out.stride = 48, k = 64, panels = 3, residual = -1, op = 13}
+  // CHECK: qwen.struct {in = 2048, in.stride = 64, in.scales = 4096, in.sums = 4352, weight.image = 0, weight = 16384, bias.image = 0, bias = -1, out = -1, out.stride = 48, k = 64, panels = 3, residual = -1, count = 1, op = 13}
   // CHECK: call @lm_head.linear_q4_0_8x16x4_avx512vnni(
   // CHECK: qwen.struct {ids = -1, n = 0, limit = -1, out = 20480, k = 8, op = 14}
   // CHECK: call @count(
   // CHECK-NEXT: %[[COUNT:.*]] = arith.constant 15 : i32
   // CHECK-NEXT: call @qwenDriverTrace(%[[CTX]], %[[T]], %[[COUNT]])
   // CHECK-NEXT: return
-  %logits = qwen.lm_head %final, @e packed [@embed] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>, #qwen.kernel<check_finite_avx512>] {plan = #qwen.plan<id = 13, barrier = true, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x40xf32>
+  %logits = qwen.lm_head %final, @e packed [@embed] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>, #qwen.kernel<check_finite_avx512>] {plan = #qwen.plan<id = 13, barrier = true, buffers = [#qwen.buffer<offset = -1, stride = 48>]>} : tensor<?x64xi8, #qwen.blocks<128, <wanted>>> -> tensor<?x40xf32, #qwen.count<wanted>>
   %counts = qwen.count %ids kernels [] {plan = #qwen.plan<id = 14, barrier = false, buffers = [#qwen.buffer<offset = 20480, stride = 16>]>} : tensor<?xi32> -> tensor<8xi32>
-  return %logits : tensor<?x40xf32>
+  return %logits : tensor<?x40xf32, #qwen.count<wanted>>
 }
 
 // Programs share instances.
@@ -124,10 +125,10 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
 func.func @again(%x: tensor<?x64xf32> {qwen.name = "rows", qwen.place = #qwen.buffer<offset = 1024, stride = 64>}) {
   // CHECK: call @quantize.quantize_q8_avx512(
   %q = qwen.quantize %x kernels [#qwen.kernel<quantize_q8_avx512>] {plan = #qwen.plan<id = 0, barrier = false, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
-  // CHECK: qwen.struct {in = 1024, in.stride = 64, out = 4416, out.stride = 64, out.scales = -1, out.sums = -1, k = 64, op = 1}
+  // CHECK: qwen.struct {in = 1024, in.stride = 64, out = 4416, out.stride = 64, out.scales = -1, out.sums = -1, k = 64, count = 0, op = 1}
   // CHECK: call @hadamard.hadamard_avx512(
   %h = qwen.hadamard %x kernels [#qwen.kernel<hadamard_avx512>] {plan = #qwen.plan<id = 1, barrier = false, buffers = [#qwen.buffer<offset = 4416, stride = 64>]>} : tensor<?x64xf32>
-  // CHECK: qwen.struct {in = 4416, in.stride = 64, gate = 1024, gate.stride = 64, out = 6464, out.stride = 64, out.scales = 8192, out.sums = 8256, k = 64, op = 2}
+  // CHECK: qwen.struct {in = 4416, in.stride = 64, gate = 1024, gate.stride = 64, out = 6464, out.stride = 64, out.scales = 8192, out.sums = 8256, k = 64, count = 0, op = 2}
   // CHECK: call @swiglu.swiglu_f32_avx512(
   %s = qwen.swiglu %x, %h hadamard kernels [#qwen.kernel<swiglu_f32_avx512>, #qwen.kernel<hadamard_q8_avx512>] {plan = #qwen.plan<id = 2, barrier = true, buffers = [#qwen.buffer<offset = 6464, stride = 64, scales = 8192, sums = 8256>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   return

@@ -79,13 +79,23 @@ module attributes {qwen.stage = "done"} {}
 
 // -----
 
-// expected-error@+1 {{"qwen.max_tokens" is 0 : i64 when an i64 from 1 to 1048576 is needed}}
-func.func private @f() attributes {qwen.max_tokens = 0 : i64}
+// expected-error@+1 {{"qwen.limits" is {all = 0 : i64} when a dictionary with an i64 from 1 to 1048576 for each of up to 6 counts is needed}}
+func.func private @f() attributes {qwen.limits = {all = 0 : i64}}
 
 // -----
 
-// expected-error@+1 {{"qwen.max_rows" is 1048577 : i64 when an i64 from 1 to 1048576 is needed}}
-func.func private @f() attributes {qwen.max_rows = 1048577 : i64}
+// expected-error@+1 {{"qwen.limits" is {wanted = 1048577 : i64} when}}
+func.func private @f() attributes {qwen.limits = {wanted = 1048577 : i64}}
+
+// -----
+
+// expected-error@+1 {{"qwen.limits" is {Patches = 1 : i64} when}}
+func.func private @f() attributes {qwen.limits = {Patches = 1 : i64}}
+
+// -----
+
+// expected-error@+1 {{"qwen.limits" is {a = 1 : i64, b = 1 : i64, c = 1 : i64, d = 1 : i64, e = 1 : i64, f = 1 : i64, g = 1 : i64} when}}
+func.func private @f() attributes {qwen.limits = {a = 1, b = 1, c = 1, d = 1, e = 1, f = 1, g = 1}}
 
 // -----
 
@@ -134,6 +144,90 @@ func.func @f(%x: tensor<?x?xf32>) {
 func.func @f(%x: tensor<4x64xf32>) {
   // expected-error@+1 {{operand #0 must be activations in f32, tensor<?xNxf32>}}
   %y = qwen.wanted_tokens %x : tensor<4x64xf32>
+  return
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Counts
+//===----------------------------------------------------------------------===//
+
+// expected-error@+1 {{a type without #qwen.count counts all}}
+func.func private @f(tensor<?x64xf32, #qwen.count<all>>)
+
+// -----
+
+// expected-error@+1 {{count is "a-b" when a word of up to 32 lower-case letters, digits and '_' is needed}}
+func.func private @f(tensor<?x64xf32, #qwen.count<"a-b">>)
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m">
+func.func @f(%x: tensor<?x64xf32>, %y: tensor<?x32xf32, #qwen.count<wanted>>) {
+  // expected-error@+1 {{has values that count all and wanted when one count is needed}}
+  %z = qwen.linear %x, [@w] residual(%y : tensor<?x32xf32, #qwen.count<wanted>>) : tensor<?x64xf32> -> tensor<?x32xf32>
+  return
+}
+
+// -----
+
+qwen.weight @n : tensor<64xf32> from #qwen.source<"m">
+func.func @f(%x: tensor<?x64xf32, #qwen.count<patches>>) {
+  // expected-error@+1 {{has values that count patches and merged when one count is needed}}
+  %y = qwen.rms_norm %x, @n eps 1.0e-06 : tensor<?x64xf32, #qwen.count<patches>> -> tensor<?x64xi8, #qwen.blocks<128, <merged>>>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32, #qwen.count<patches>>, %cos: tensor<?x32xf32>, %sin: tensor<?x32xf32>) {
+  // expected-error@+1 {{has values that count patches and all when one count is needed}}
+  %y = qwen.rope %x, %cos, %sin : tensor<?x64xf32, #qwen.count<patches>>, tensor<?x32xf32>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>, %y: tensor<?x64xf32, #qwen.count<merged>>) {
+  // expected-error@+1 {{selects wanted of merged when wanted of all is needed}}
+  %w = qwen.wanted_tokens %y : tensor<?x64xf32, #qwen.count<merged>>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>) {
+  %w = qwen.wanted_tokens %x : tensor<?x64xf32>
+  // expected-error@+1 {{selects wanted of wanted when wanted of all is needed}}
+  %v = qwen.wanted_tokens %w : tensor<?x64xf32, #qwen.count<wanted>>
+  return
+}
+
+// -----
+
+qwen.weight @w : tensor<32x64xf32> from #qwen.source<"m">
+func.func @f(%x: tensor<?x64xf32>) {
+  %r = qwen.wanted_tokens %x : tensor<?x64xf32>
+  // expected-error@+1 {{gathers no wanted tokens; a norm does}}
+  %y = qwen.linear %r, [@w] : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x32xf32, #qwen.count<wanted>>
+  return
+}
+
+// -----
+
+qwen.weight @embed : tensor<32x64xf32> from #qwen.source<"m">
+func.func @f(%x: tensor<?x64xf32>, %ids: tensor<?xi32, #qwen.count<patches>>) {
+  // expected-error@+1 {{runs on patches when only the tokens of the call, all, have ids, positions and sequences}}
+  %y = qwen.embedding %ids, @embed : tensor<?xi32, #qwen.count<patches>> -> tensor<?x64xf32, #qwen.count<patches>>
+  return
+}
+
+// -----
+
+func.func @f(%x: tensor<?x64xf32>, %k: tensor<?x32xf32, #qwen.count<wanted>>) {
+  // expected-error@+1 {{runs on wanted when only the tokens of the call, all, have ids, positions and sequences}}
+  qwen.append %k, %k layer 0 kv_heads 1 : tensor<?x32xf32, #qwen.count<wanted>>
   return
 }
 
@@ -1012,7 +1106,7 @@ qwen.weight @r : tensor<65xf32> from #qwen.rotation<64>
 func.func @turn_view(%x: tensor<?x64xf32>) {
   %w = qwen.wanted_tokens %x : tensor<?x64xf32>
   // expected-error@+1 {{gathers no wanted tokens; a norm does}}
-  %y = qwen.turn %w, @r : tensor<?x64xf32> -> tensor<?x64xf32>
+  %y = qwen.turn %w, @r : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x64xf32, #qwen.count<wanted>>
   return
 }
 

@@ -238,6 +238,18 @@ func.func @experts(%x: tensor<?x64xf32>, %xq: tensor<?x64xi8, #qwen.blocks<128>>
   return
 }
 
+// Any word is a count.
+// CHECK-LABEL: func.func @counts
+// CHECK-SAME: tensor<?x64xf32, #qwen.count<patches>>
+// CHECK-SAME: qwen.limits = {merged = 4 : i64, patches = 16 : i64}
+func.func @counts(%x: tensor<?x64xf32, #qwen.count<patches>>, %ids: tensor<?xi32, #qwen.count<patches>>) attributes {qwen.limits = {patches = 16 : i64, merged = 4 : i64}} {
+  // CHECK: qwen.quantize %{{.*}} : tensor<?x64xf32, #qwen.count<patches>> -> tensor<?x64xi8, #qwen.blocks<128, <patches>>>
+  %q = qwen.quantize %x : tensor<?x64xf32, #qwen.count<patches>> -> tensor<?x64xi8, #qwen.blocks<128, <patches>>>
+  // CHECK: qwen.embedding %{{.*}}, @embed : tensor<?xi32, #qwen.count<patches>> -> tensor<?x64xf32, #qwen.count<patches>>
+  %e = qwen.embedding %ids, @embed : tensor<?xi32, #qwen.count<patches>> -> tensor<?x64xf32, #qwen.count<patches>>
+  return
+}
+
 // CHECK-LABEL: func.func @struct
 func.func @struct() {
   // CHECK: qwen.struct {in = -1, in.stride = 64, eps = 9.99999997E-7 : f32, rope = none, kernel = #qwen.kernel<rope_avx2>, scratch = memref<64xf32>, tiles = [#qwen.kernel<linear_q4_0_1x16x4_avx2>]} : !llvm.ptr
@@ -251,8 +263,10 @@ func.func @struct() {
 func.func @output(%x: tensor<?x64xf32>, %xq: tensor<?x64xi8, #qwen.blocks<128>>) {
   // CHECK: %[[LAST:.*]] = qwen.wanted_tokens %{{.*}} : tensor<?x64xf32>
   %last = qwen.wanted_tokens %x : tensor<?x64xf32>
-  // CHECK: qwen.lm_head %[[LAST]], @embed : tensor<?x64xf32> -> tensor<?x256xf32>
-  %l0 = qwen.lm_head %last, @embed : tensor<?x64xf32> -> tensor<?x256xf32>
+  // CHECK: %[[N:.*]] = qwen.rms_norm %[[LAST]], @norm eps {{.*}} : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x64xi8, #qwen.blocks<128, <wanted>>>
+  %n = qwen.rms_norm %last, @norm eps 1.0e-06 : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x64xi8, #qwen.blocks<128, <wanted>>>
+  // CHECK: qwen.lm_head %[[N]], @embed : tensor<?x64xi8, #qwen.blocks<128, <wanted>>> -> tensor<?x256xf32, #qwen.count<wanted>>
+  %l0 = qwen.lm_head %n, @embed : tensor<?x64xi8, #qwen.blocks<128, <wanted>>> -> tensor<?x256xf32, #qwen.count<wanted>>
   // CHECK: qwen.lm_head %{{.*}}, @embed packed [@embed.packed]
   // CHECK-SAME: kernels [#qwen.kernel<linear_q4_0_1x16x4_avx2>, #qwen.kernel<linear_q4_0_2x16x4_avx2>, #qwen.kernel<check_finite_avx2>] {plan = #qwen.plan<id = 9, barrier = true, buffers = [<offset = -1, stride = 256>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x256xf32>
   %l1 = qwen.lm_head %xq, @embed packed [@embed.packed] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx2>, #qwen.kernel<linear_q4_0_2x16x4_avx2>, #qwen.kernel<check_finite_avx2>] {plan = #qwen.plan<id = 9, barrier = true, buffers = [#qwen.buffer<offset = -1, stride = 256>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x256xf32>

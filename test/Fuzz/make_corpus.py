@@ -257,7 +257,7 @@ def artifacts():
             "inputs": [{"name": "ids"}, {"name": "positions"}], "outputs": [{"name": "logits", "width": 40, "stride": 48}],
             "ops": ["first", "second"],
             "work": [{"kind": "linear", "calls": [{"macs": 16}]},
-                     {"kind": "lm_head", "weight_bytes": 64, "active_bytes": 64, "wanted_tokens": True,
+                     {"kind": "lm_head", "weight_bytes": 64, "active_bytes": 64, "count": 1,
                       "calls": [{"kernel": 1, "length": 40, "calls": 1}]}],
             "kernels": [[[0], [0, 0]]]}],
         "tensors": [{"name": "w", "shape": [4, 4], "format": "f32", "offset": 0, "bytes": 64,

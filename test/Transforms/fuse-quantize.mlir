@@ -68,11 +68,11 @@ func.func @heads(%x: tensor<?x128xf32>) -> tensor<?x128xi8, #qwen.blocks<128>> {
 }
 
 // CHECK-LABEL: func.func @other_ops
-// CHECK: qwen.wanted_tokens
+// CHECK: qwen.hadamard
 // CHECK-NEXT: qwen.quantize
 // CHECK-NEXT: qwen.quantize
 func.func @other_ops(%x: tensor<?x64xf32>) -> (tensor<?x64xi8, #qwen.blocks<128>>, tensor<?x64xi8, #qwen.blocks<128>>) {
-  %r = qwen.wanted_tokens %x : tensor<?x64xf32>
+  %r = qwen.hadamard %x : tensor<?x64xf32>
   %q = qwen.quantize %r : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   %p = qwen.quantize %x : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   return %q, %p : tensor<?x64xi8, #qwen.blocks<128>>, tensor<?x64xi8, #qwen.blocks<128>>

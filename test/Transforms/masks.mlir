@@ -31,7 +31,7 @@ qwen.weight @frequencies : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+04,
 // CALLS: qwen.struct {kvHeads = 2, groupQueries = 2, headDim = 16, half = 8, causal = 0, windows = 1, scale = 2.500000e-01 : f32, blockTokens = 64, scratch = memref<{{[0-9]+}}xf32>, rope = #qwen.kernel<rope_avx2>, appendK = #qwen.kernel<append_k_f32_avx2>, appendV = #qwen.kernel<append_v_f32_avx2>, scores = #qwen.kernel<attention_scores_f32_avx2>, values = #qwen.kernel<attention_values_f32_avx2>, softmax = #qwen.kernel<softmax_page_avx2>, merge = #qwen.kernel<merge_page_avx2>, finish = #qwen.kernel<finish_attention_avx2>}
 // CALLS: call @qwenDriverCallAttention(
 // CALLS: qwen.struct {{.*}} half = 0, causal = 0, windows = 0, {{.*}}, rope = none, appendK =
-func.func @tower(%x: tensor<?x64xf32> {qwen.name = "x"}, %times: tensor<?xi32>, %heights: tensor<?xi32>, %widths: tensor<?xi32>, %windows: tensor<?xi32>) -> (tensor<?x64xf32> {qwen.name = "a"}, tensor<?x64xf32> {qwen.name = "b"}) attributes {qwen.max_tokens = 512 : i64, qwen.max_rows = 1 : i64} {
+func.func @tower(%x: tensor<?x64xf32> {qwen.name = "x"}, %times: tensor<?xi32>, %heights: tensor<?xi32>, %widths: tensor<?xi32>, %windows: tensor<?xi32>) -> (tensor<?x64xf32> {qwen.name = "a"}, tensor<?x64xf32> {qwen.name = "b"}) attributes {qwen.limits = {all = 512 : i64}} {
   %cos, %sin = qwen.rope_table %times, @frequencies sections(%heights, %widths : tensor<?xi32>, tensor<?xi32>) <0, 4, 4> : tensor<?xi32> -> tensor<?x8xf32>
   %q = qwen.linear %x, [@q] : tensor<?x64xf32> -> tensor<?x64xf32>
   %k = qwen.linear %x, [@k] : tensor<?x64xf32> -> tensor<?x32xf32>

@@ -71,7 +71,7 @@ qwen.weight @l0.up.weight : tensor<160x64xbf16> from #qwen.source<"m">
 qwen.weight @l0.down.weight : tensor<64x160xbf16> from #qwen.source<"m">
 qwen.weight @norm.weight : tensor<64xbf16> from #qwen.source<"m">
 qwen.weight @rope.frequencies : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+06>
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32> attributes {qwen.max_tokens = 512 : i64, qwen.max_rows = 32 : i64} {
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32, #qwen.count<wanted>> attributes {qwen.limits = {all = 512 : i64, wanted = 32 : i64}} {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x8xf32>
   %n = qwen.rms_norm %x, @l0.norm1.weight eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -94,9 +94,9 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   %d = qwen.linear %s, [@l0.down.weight] : tensor<?x160xf32> -> tensor<?x64xf32>
   %y = qwen.add %h, %d : tensor<?x64xf32>
   %r = qwen.wanted_tokens %y : tensor<?x64xf32>
-  %f = qwen.rms_norm %r, @norm.weight eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
-  %logits = qwen.lm_head %f, @embed : tensor<?x64xf32> -> tensor<?x256xf32>
-  return %logits : tensor<?x256xf32>
+  %f = qwen.rms_norm %r, @norm.weight eps 1.0e-06 : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x64xf32, #qwen.count<wanted>>
+  %logits = qwen.lm_head %f, @embed : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x256xf32, #qwen.count<wanted>>
+  return %logits : tensor<?x256xf32, #qwen.count<wanted>>
 }
 }
 
@@ -113,7 +113,7 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
 // CHECK-NEXT: %[[A:.*]] = qwen.attention %[[QKV]]#0 rope(%[[COS]], %[[SIN]] : {{.*}} norm @l0.q_norm.weight eps {{.*}} format <f32> packed [@l0.q_norm.weight.packed]
 // CHECK-NEXT: %[[H:.*]] = qwen.linear %[[A]], [@l0.o.weight] residual(%[[X]] :
 // CHECK-NEXT: %[[R:.*]] = qwen.wanted_tokens %[[H]]
-// CHECK-NEXT: %[[F:.*]] = qwen.rms_norm %[[R]], {{.*}} -> tensor<?x64xf32>
+// CHECK-NEXT: %[[F:.*]] = qwen.rms_norm %[[R]], {{.*}} -> tensor<?x64xf32, #qwen.count<wanted>>
 // CHECK-NEXT: qwen.lm_head %[[F]], @head packed [@head.packed]
 module attributes {qwen.target_features = #qwen.features<neon, dotprod>} {
 qwen.weight @embed : tensor<256x64xbf16> from #qwen.source<"m">
@@ -127,7 +127,7 @@ qwen.weight @l0.o.weight : tensor<64x128xbf16> from #qwen.source<"m">
 qwen.weight @norm.weight : tensor<64xbf16> from #qwen.source<"m">
 qwen.weight @head : tensor<256x64xbf16> from #qwen.source<"m">
 qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32> attributes {qwen.max_tokens = 512 : i64, qwen.max_rows = 32 : i64} {
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32, #qwen.count<wanted>> attributes {qwen.limits = {all = 512 : i64, wanted = 32 : i64}} {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
   %n = qwen.rms_norm %x, @l0.norm1.weight eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -143,8 +143,8 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   %o = qwen.linear %a, [@l0.o.weight] : tensor<?x128xf32> -> tensor<?x64xf32>
   %h = qwen.add %x, %o : tensor<?x64xf32>
   %r = qwen.wanted_tokens %h : tensor<?x64xf32>
-  %f = qwen.rms_norm %r, @norm.weight eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
-  %logits = qwen.lm_head %f, @head : tensor<?x64xf32> -> tensor<?x256xf32>
-  return %logits : tensor<?x256xf32>
+  %f = qwen.rms_norm %r, @norm.weight eps 1.0e-06 : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x64xf32, #qwen.count<wanted>>
+  %logits = qwen.lm_head %f, @head : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x256xf32, #qwen.count<wanted>>
+  return %logits : tensor<?x256xf32, #qwen.count<wanted>>
 }
 }

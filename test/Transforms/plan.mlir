@@ -17,7 +17,7 @@ qwen.weight @rope.frequencies : tensor<8xf32> from #qwen.frequencies<theta = 1.0
 
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: qwen.arena_bytes = 9856 : i64
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x250xf32> attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64} {
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x250xf32, #qwen.count<wanted>> attributes {qwen.limits = {all = 8 : i64, wanted = 2 : i64}} {
   // Rows of 64: 2048 bytes for 8 tokens. Independent ops share a phase, and
   // tokens are read by the thread that wrote them.
   // CHECK: qwen.embedding {{.*}}plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 64>]>
@@ -47,10 +47,10 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   %r = qwen.wanted_tokens %h : tensor<?x64xf32>
   // Two tokens are 128 bytes of values.
   // CHECK: qwen.rms_norm {{.*}}plan = #qwen.plan<id = 8, barrier = true, buffers = [<offset = 2048, stride = 64, scales = 2176, sums = 2240>]>
-  %m = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %m = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x64xi8, #qwen.blocks<128, <wanted>>>
   // CHECK: qwen.lm_head {{.*}}plan = #qwen.plan<id = 9, barrier = true, buffers = [<offset = -1, stride = 256>]>
-  %l = qwen.lm_head %m, @embed : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x250xf32>
-  return %l : tensor<?x250xf32>
+  %l = qwen.lm_head %m, @embed : tensor<?x64xi8, #qwen.blocks<128, <wanted>>> -> tensor<?x250xf32, #qwen.count<wanted>>
+  return %l : tensor<?x250xf32, #qwen.count<wanted>>
 }
 }
 
@@ -62,7 +62,7 @@ qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: qwen.arena_bytes = 192 : i64
-func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x16xf32>, tensor<?x16xf32>) attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x16xf32>, tensor<?x16xf32>) attributes {qwen.limits = {all = 1 : i64, wanted = 1 : i64}} {
   // CHECK: qwen.embedding {{.*}}id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x16xf32>
   // CHECK: qwen.rms_norm {{.*}}id = 1, barrier = false, buffers = [<offset = 64, stride = 16>]
@@ -85,7 +85,7 @@ module {
 qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
 qwen.weight @w : tensor<32x32xbf16> from #qwen.source<"m">
 // CHECK-LABEL: func.func @forward
-func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) attributes {qwen.limits = {all = 1 : i64, wanted = 1 : i64}} {
   // CHECK: qwen.embedding {{.*}}buffers = [<offset = 0, stride = 32>]
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x32xf32>
   // CHECK: qwen.embedding {{.*}}buffers = [<offset = 128, stride = 32>]
@@ -103,11 +103,7 @@ func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) 
   // With the stride of its residual.
   // CHECK: qwen.linear {{.*}}id = 7, barrier = true, buffers = [<offset = 512, stride = 64>]
   %one = qwen.linear %itself, [@w] residual(%several#1 : tensor<?x32xf32>) : tensor<?x32xf32> -> tensor<?x32xf32>
-  // CHECK: qwen.wanted_tokens
-  %r = qwen.wanted_tokens %one : tensor<?x32xf32>
-  // CHECK: qwen.linear {{.*}}id = 8, barrier = true, buffers = [<offset = 256, stride = 64>]
-  %view = qwen.linear %r, [@w] residual(%r : tensor<?x32xf32>) : tensor<?x32xf32> -> tensor<?x32xf32>
-  return %same_phase, %view : tensor<?x32xf32>, tensor<?x32xf32>
+  return %same_phase, %one : tensor<?x32xf32>, tensor<?x32xf32>
 }
 }
 
@@ -119,7 +115,7 @@ module {
 qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
 qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
 // CHECK-LABEL: func.func @forward
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) attributes {qwen.limits = {all = 1 : i64, wanted = 1 : i64}} {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x32xf32>
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
   // CHECK: qwen.append {{.*}}id = 2, barrier = true>
@@ -143,12 +139,12 @@ module {
 qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
 // CHECK-LABEL: func.func @forward
-func.func @forward(%ids: tensor<?xi32>) -> tensor<?x16xf32> attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+func.func @forward(%ids: tensor<?xi32>) -> tensor<?x16xf32, #qwen.count<wanted>> attributes {qwen.limits = {all = 1 : i64, wanted = 1 : i64}} {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x16xf32>
   %r = qwen.wanted_tokens %x : tensor<?x16xf32>
   // CHECK: qwen.rms_norm {{.*}}id = 1, barrier = true,
-  %y = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x16xf32> -> tensor<?x16xf32>
-  return %y : tensor<?x16xf32>
+  %y = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x16xf32, #qwen.count<wanted>> -> tensor<?x16xf32, #qwen.count<wanted>>
+  return %y : tensor<?x16xf32, #qwen.count<wanted>>
 }
 }
 
@@ -159,7 +155,7 @@ func.func @forward(%ids: tensor<?xi32>) -> tensor<?x16xf32> attributes {qwen.max
 module {
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: qwen.arena_bytes = 384 : i64
-func.func @forward(%ids: tensor<?xi32>) -> tensor<4xi32> attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 1 : i64} {
+func.func @forward(%ids: tensor<?xi32>) -> tensor<4xi32> attributes {qwen.limits = {all = 8 : i64, wanted = 1 : i64}} {
   // CHECK: qwen.count {{.*}}id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]
   %limit = qwen.count %ids : tensor<?xi32> -> tensor<3xi32>
   // CHECK: qwen.count {{.*}}id = 1, barrier = true, buffers = [<offset = 64, stride = 80>]
@@ -179,7 +175,7 @@ module {
 qwen.weight @up : tensor<128x64xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.weight @down : tensor<256x32xf32> from #qwen.source<"m"> as #qwen.format<q8_0>
 // CHECK-LABEL: func.func @forward
-func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}, %l: tensor<?x4xf32> {qwen.name = "l"}) -> tensor<?x64xf32> attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 1 : i64} {
+func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}, %l: tensor<?x4xf32> {qwen.name = "l"}) -> tensor<?x64xf32> attributes {qwen.limits = {all = 8 : i64, wanted = 1 : i64}} {
   // CHECK: qwen.route {{.*}}id = 0, barrier = false, buffers = [<offset = 2560, stride = 16>, <offset = 3072, stride = 16>, <offset = 3584, stride = 16>, <offset = 4096, stride = 16>]
   %w, %ids, %order, %first = qwen.route %l : tensor<?x4xf32> -> tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32>
   // 16 choices.
@@ -191,13 +187,29 @@ func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}, %l: tensor<?x4xf32> {
 }
 }
 
+// -----
+
+// A buffer has room for the limit of what its value counts.
+module {
+// CHECK-LABEL: func.func @forward
+// CHECK-SAME: qwen.place = #qwen.buffer<offset = 0, stride = 16>
+// CHECK-SAME: qwen.arena_bytes = 768 : i64
+func.func @forward(%x: tensor<?x16xf32, #qwen.count<patches>> {qwen.name = "x"}, %y: tensor<?x16xf32, #qwen.count<merged>> {qwen.name = "y"})
+    -> (tensor<?x16xf32, #qwen.count<patches>> {qwen.name = "a"}, tensor<?x16xf32, #qwen.count<merged>> {qwen.name = "b"})
+    attributes {qwen.limits = {patches = 5 : i64, merged = 1 : i64}} {
+  %a = qwen.swiglu %x, %x : tensor<?x16xf32, #qwen.count<patches>> -> tensor<?x16xf32, #qwen.count<patches>>
+  %b = qwen.swiglu %y, %y : tensor<?x16xf32, #qwen.count<merged>> -> tensor<?x16xf32, #qwen.count<merged>>
+  return %a, %b : tensor<?x16xf32, #qwen.count<patches>>, tensor<?x16xf32, #qwen.count<merged>>
+}
+}
+
 //--- programs.mlir
 // Activations of another program stay where they lie, to the end; those of the caller
 // have a buffer until they are read.
 qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
 // CHECK-LABEL: func.func @forward
-func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x16xf32> {qwen.name = "normed"}) attributes {qwen.max_tokens = 2 : i64, qwen.max_rows = 1 : i64} {
+func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x16xf32> {qwen.name = "normed"}) attributes {qwen.limits = {all = 2 : i64, wanted = 1 : i64}} {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x16xf32>
   // CHECK: qwen.rms_norm {{.*}}buffers = [<offset = 128, stride = 16>]
   %y = qwen.rms_norm %x, @n eps 1.0e-06 : tensor<?x16xf32> -> tensor<?x16xf32>
@@ -208,7 +220,7 @@ func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x16xf32> {qwen.name = "norme
 // CHECK-SAME: {qwen.name = "given", qwen.place = #qwen.buffer<offset = 0, stride = 16>}
 // CHECK-SAME: qwen.arena_bytes = 256
 func.func @second(%n: tensor<?x16xf32> {qwen.name = "normed", qwen.from = @forward}, %g: tensor<?x16xf32> {qwen.name = "given"})
-    -> (tensor<?x16xf32> {qwen.name = "last"}) attributes {qwen.max_tokens = 1 : i64, qwen.max_rows = 1 : i64} {
+    -> (tensor<?x16xf32> {qwen.name = "last"}) attributes {qwen.limits = {all = 1 : i64, wanted = 1 : i64}} {
   // CHECK: qwen.swiglu {{.*}}id = 0, barrier = false, buffers = [<offset = 64, stride = 16>]
   %a = qwen.swiglu %n, %g : tensor<?x16xf32> -> tensor<?x16xf32>
   // CHECK: qwen.swiglu {{.*}}id = 1, barrier = true, buffers = [<offset = 0, stride = 16>]
@@ -223,26 +235,36 @@ func.func @second(%n: tensor<?x16xf32> {qwen.name = "normed", qwen.from = @forwa
 }
 
 //--- invalid.mlir
-// expected-error@+1 {{program @forward has no qwen.max_tokens}}
-func.func @forward() attributes {qwen.max_rows = 1 : i64} {
+// expected-error@+1 {{program @forward has no limit of all in qwen.limits}}
+func.func @forward() attributes {qwen.limits = {wanted = 1 : i64}} {
   return
 }
 
 // -----
 
-// expected-error@+1 {{program @forward has no qwen.max_rows}}
-func.func @forward() attributes {qwen.max_tokens = 1 : i64} {
+// The first argument says which tokens a call has, and every count has a limit.
+// expected-error@+1 {{program @forward has no limit of patches in qwen.limits}}
+func.func @forward(%x: tensor<?x64xf32, #qwen.count<patches>> {qwen.name = "x"}) attributes {qwen.limits = {all = 1 : i64}} {
+  return
+}
+
+// -----
+
+// expected-error@+1 {{program @forward has no limit of wanted in qwen.limits}}
+func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}) attributes {qwen.limits = {all = 1 : i64}} {
+  %r = qwen.wanted_tokens %x : tensor<?x64xf32>
   return
 }
 
 // -----
 
 // Every program has a plan.
-func.func @forward() attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
+func.func @forward() attributes {qwen.limits = {all = 8 : i64, wanted = 8 : i64}} {
   return
 }
-// expected-error@+1 {{qwen.max_rows of program @second is 9 when 1 to 8 is needed}}
-func.func @second() attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 9 : i64} {
+func.func @second(%x: tensor<?x64xf32> {qwen.name = "x"}) attributes {qwen.limits = {all = 8 : i64, wanted = 9 : i64}} {
+  // expected-error@+1 {{needs 9 all for the limit of wanted when 8 is the limit}}
+  %r = qwen.wanted_tokens %x : tensor<?x64xf32>
   return
 }
 
@@ -250,7 +272,7 @@ func.func @second() attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 9 : i
 
 module {
 // expected-error@+1 {{argument 0 of program @forward is no activations in f32 with a qwen.name}}
-func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
+func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.limits = {all = 8 : i64, wanted = 8 : i64}} {
   %s = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
@@ -259,7 +281,7 @@ func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, 
 // -----
 
 module {
-func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
+func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.limits = {all = 8 : i64, wanted = 8 : i64}} {
   %y = qwen.add %x, %x : tensor<?x64xf32>
   // expected-error@+1 {{reads the result of 'qwen.add', which is not planned; run the fusion passes first}}
   %s = qwen.swiglu %y, %y : tensor<?x64xf32> -> tensor<?x64xf32>
@@ -270,25 +292,25 @@ func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, 
 // -----
 
 // expected-error@+1 {{argument 0 of program @second reads "normed" of @forward, which has no such result}}
-func.func @second(%x: tensor<?x64xf32> {qwen.name = "normed", qwen.from = @forward}) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
+func.func @second(%x: tensor<?x64xf32> {qwen.name = "normed", qwen.from = @forward}) attributes {qwen.limits = {all = 8 : i64, wanted = 8 : i64}} {
   return
 }
 
 // -----
 
-func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}) -> (tensor<?x64xf32> {qwen.name = "s"}) attributes {qwen.max_tokens = 4 : i64, qwen.max_rows = 4 : i64} {
+func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}) -> (tensor<?x64xf32> {qwen.name = "s"}) attributes {qwen.limits = {all = 4 : i64, wanted = 4 : i64}} {
   %s = qwen.swiglu %x, %x : tensor<?x64xf32> -> tensor<?x64xf32>
   return %s : tensor<?x64xf32>
 }
-// expected-error@+1 {{argument 0 of program @second reads "s" of @forward, which has 4 tokens when 8 or more is needed}}
-func.func @second(%x: tensor<?x64xf32> {qwen.name = "s", qwen.from = @forward}) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
+// expected-error@+1 {{argument 0 of program @second reads "s" of @forward, which has the limit 4 of all when 8 or more is needed}}
+func.func @second(%x: tensor<?x64xf32> {qwen.name = "s", qwen.from = @forward}) attributes {qwen.limits = {all = 8 : i64, wanted = 8 : i64}} {
   return
 }
 
 // -----
 
-// expected-error@+1 {{result 0 of program @forward has a name when only activations in f32 and choices of all tokens that an op computes can have one}}
-func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}) -> (tensor<?x64xf32> {qwen.name = "s"}) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64} {
+// expected-error@+1 {{result 0 of program @forward has a name when only activations in f32 and choices that an op computes can have one}}
+func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}) -> (tensor<?x64xf32, #qwen.count<wanted>> {qwen.name = "s"}) attributes {qwen.limits = {all = 8 : i64, wanted = 8 : i64}} {
   %r = qwen.wanted_tokens %x : tensor<?x64xf32>
-  return %r : tensor<?x64xf32>
+  return %r : tensor<?x64xf32, #qwen.count<wanted>>
 }

@@ -51,19 +51,19 @@ qwen.weight @frequencies : tensor<24xf32> from #qwen.frequencies<theta = 1.0e+06
 // CHECK-NEXT: %[[B:.*]] = qwen.turn %[[Y]] back, @rotation.values : tensor<?x96xf32> -> tensor<?x96xf32>
 // CHECK-NEXT: %[[W:.*]] = qwen.wanted_tokens %[[B]]
 // CHECK-NEXT: %[[L:.*]] = qwen.rms_norm %[[W]], @last eps
-// CHECK-NEXT: %[[T:.*]] = qwen.turn %[[L]], @rotation.values : tensor<?x96xf32> -> tensor<?x96xf32>
+// CHECK-NEXT: %[[T:.*]] = qwen.turn %[[L]], @rotation.values : tensor<?x96xf32, #qwen.count<wanted>> -> tensor<?x96xf32, #qwen.count<wanted>>
 // CHECK-NEXT: qwen.lm_head %[[T]], @embed
 // Turning back, the norm gathers tokens, which the second turn takes from the same thread.
 // PLANNED: %[[B:.*]] = qwen.turn %{{.*}} back, @rotation.values {{.*}}barrier = true{{.*}} -> tensor<?x96xf32>
 // PLANNED-NEXT: %[[W:.*]] = qwen.wanted_tokens %[[B]]
-// PLANNED-NEXT: %[[L:.*]] = qwen.rms_norm %[[W]], @last {{.*}}barrier = true{{.*}} -> tensor<?x96xf32>
-// PLANNED-NEXT: %[[T:.*]] = qwen.turn %[[L]], @rotation.values {{.*}}barrier = false{{.*}} -> tensor<?x96xi8, #qwen.blocks<128>>
+// PLANNED-NEXT: %[[L:.*]] = qwen.rms_norm %[[W]], @last {{.*}}barrier = true{{.*}} -> tensor<?x96xf32, #qwen.count<wanted>>
+// PLANNED-NEXT: %[[T:.*]] = qwen.turn %[[L]], @rotation.values {{.*}}barrier = false{{.*}} -> tensor<?x96xi8, #qwen.blocks<128, <wanted>>>
 // PLANNED-NEXT: qwen.lm_head %[[T]], @embed {{.*}}barrier = true
-// CALLS: qwen.struct {{.*}}, k = 96, back = 1, wanted = 0, op =
+// CALLS: qwen.struct {{.*}}, k = 96, back = 1, count = 0, op =
 // CALLS-NEXT: call @turn.turn_avx2(
 // CALLS: call @hidden_rows.rms_norm_f32_avx2(
 // CALLS: call @rms_norm.rms_norm_f32_avx2(
-// CALLS: qwen.struct {{.*}}, k = 96, back = 0, wanted = 1, op =
+// CALLS: qwen.struct {{.*}}, k = 96, back = 0, count = 1, op =
 // CALLS-NEXT: call @[[TURN:turn.turn_avx2.1]](
 // CALLS: call @qwenDriverBarrier
 // CALLS: call @lm_head.
@@ -73,7 +73,7 @@ qwen.weight @frequencies : tensor<24xf32> from #qwen.frequencies<theta = 1.0e+06
 // CALLS: func.func private @[[TURN]](
 // CALLS-NEXT: qwen.struct {kernel = #qwen.kernel<turn_avx2>, quantize = #qwen.kernel<quantize_q8_avx2>, scratch = memref<192xf32>}
 // CALLS-NEXT: call @qwenDriverTurnQ8(
-func.func @tied(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x64xf32> attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 4 : i64} {
+func.func @tied(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x64xf32, #qwen.count<wanted>> attributes {qwen.limits = {all = 8 : i64, wanted = 4 : i64}} {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x96xf32>
   %cos, %sin = qwen.rope_table %positions, @frequencies : tensor<?xi32> -> tensor<?x24xf32>
   %n = qwen.rms_norm %x, @n1 eps 1.0e-06 : tensor<?x96xf32> -> tensor<?x96xf32>
@@ -96,9 +96,9 @@ func.func @tied(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x64xf
   %d = qwen.linear %s, [@down] : tensor<?x128xf32> -> tensor<?x96xf32>
   %y = qwen.add %h, %d : tensor<?x96xf32>
   %w = qwen.wanted_tokens %y : tensor<?x96xf32>
-  %l = qwen.rms_norm %w, @last eps 1.0e-06 : tensor<?x96xf32> -> tensor<?x96xf32>
-  %logits = qwen.lm_head %l, @embed : tensor<?x96xf32> -> tensor<?x64xf32>
-  return %logits : tensor<?x64xf32>
+  %l = qwen.rms_norm %w, @last eps 1.0e-06 : tensor<?x96xf32, #qwen.count<wanted>> -> tensor<?x96xf32, #qwen.count<wanted>>
+  %logits = qwen.lm_head %l, @embed : tensor<?x96xf32, #qwen.count<wanted>> -> tensor<?x64xf32, #qwen.count<wanted>>
+  return %logits : tensor<?x64xf32, #qwen.count<wanted>>
 }
 }
 
@@ -116,7 +116,7 @@ qwen.weight @o : tensor<64x32xf32> from #qwen.source<"o">
 qwen.weight @a : tensor<4x64xbf16> from #qwen.source<"a"> exact
 qwen.weight @head : tensor<40x64xf32> from #qwen.source<"head">
 // CHECK-LABEL: func.func @gated
-func.func @gated(%ids: tensor<?xi32>) -> (tensor<?x40xf32>, tensor<?x4xf32>) {
+func.func @gated(%ids: tensor<?xi32>) -> (tensor<?x40xf32, #qwen.count<wanted>>, tensor<?x4xf32>) {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
   %n = qwen.rms_norm %x, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
   %v = qwen.linear %n, [@v] : tensor<?x64xf32> -> tensor<?x32xf32>
@@ -129,9 +129,9 @@ func.func @gated(%ids: tensor<?xi32>) -> (tensor<?x40xf32>, tensor<?x4xf32>) {
   %w = qwen.wanted_tokens %y : tensor<?x64xf32>
   // The norm is also that before the head: it stays.
   // CHECK: qwen.rms_norm %{{.*}}, @n eps
-  %l = qwen.rms_norm %w, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
-  %logits = qwen.lm_head %l, @head : tensor<?x64xf32> -> tensor<?x40xf32>
-  return %logits, %a : tensor<?x40xf32>, tensor<?x4xf32>
+  %l = qwen.rms_norm %w, @n eps 1.0e-06 : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x64xf32, #qwen.count<wanted>>
+  %logits = qwen.lm_head %l, @head : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x40xf32, #qwen.count<wanted>>
+  return %logits, %a : tensor<?x40xf32, #qwen.count<wanted>>, tensor<?x4xf32>
 }
 
 // -----

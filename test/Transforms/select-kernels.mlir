@@ -20,7 +20,7 @@ qwen.weight @n : tensor<64xbf16> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.weight @rope.frequencies : tensor<32xf32> from #qwen.frequencies<theta = 1.0e+06> as #qwen.format<f32>
 
 // CHECK-LABEL: func.func @forward
-func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32> {
+func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x256xf32, #qwen.count<wanted>> {
   // A72: qwen.embedding {{.*}}kernels [#qwen.kernel<embed_f32_neon>]
   // VNNI: qwen.embedding {{.*}}kernels [#qwen.kernel<embed_f32_avx512>]
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x64xf32>
@@ -66,13 +66,13 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   %t = qwen.swiglu %a, %b : tensor<?x64xf32> -> tensor<?x64xf32>
   %r = qwen.wanted_tokens %t : tensor<?x64xf32>
   // A72: qwen.rms_norm {{.*}}kernels [#qwen.kernel<rms_norm_f32_neon>, #qwen.kernel<rms_norm_f32_neon>]
-  %l = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xf32>
+  %l = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x64xf32, #qwen.count<wanted>>
   // A72: qwen.lm_head {{.*}}kernels [#qwen.kernel<linear_f32_1x16_neon>, #qwen.kernel<linear_f32_4x16_neon>, #qwen.kernel<check_finite_neon>
   // AVXVNNI: qwen.lm_head {{.*}}#qwen.kernel<linear_f32_4x16_avx2>
   // N1: qwen.lm_head {{.*}}kernels [#qwen.kernel<linear_f32_1x16_neon>, #qwen.kernel<linear_f32_4x16_neon>
   // VNNI: qwen.lm_head {{.*}}kernels [#qwen.kernel<linear_f32_1x16_avx512>, #qwen.kernel<linear_f32_8x16_avx512>
-  %z = qwen.lm_head %l, @embed : tensor<?x64xf32> -> tensor<?x256xf32>
-  return %z : tensor<?x256xf32>
+  %z = qwen.lm_head %l, @embed : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x256xf32, #qwen.count<wanted>>
+  return %z : tensor<?x256xf32, #qwen.count<wanted>>
 }
 }
 

@@ -92,7 +92,7 @@
 //--- invalid-plans.mlir
 module {
 qwen.weight @rope.frequencies : tensor<16xf32> from #qwen.frequencies<theta = 1.0e+06>
-func.func @forward(%positions: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64, qwen.arena_bytes = 4096 : i64} {
+func.func @forward(%positions: tensor<?xi32>) attributes {qwen.limits = {all = 8 : i64, wanted = 8 : i64}, qwen.arena_bytes = 4096 : i64} {
   // expected-error@+1 {{has no plan; run qwen-plan first}}
   %c, %s = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x16xf32>
   return
@@ -103,7 +103,7 @@ func.func @forward(%positions: tensor<?xi32>) attributes {qwen.max_tokens = 8 : 
 
 module {
 // expected-error@+1 {{argument 0 of program @forward has no qwen.place; run qwen-plan first}}
-func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 8 : i64, qwen.arena_bytes = 4096 : i64} {
+func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.limits = {all = 8 : i64, wanted = 8 : i64}, qwen.arena_bytes = 4096 : i64} {
   %s = qwen.swiglu %x, %x {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 64>]>} : tensor<?x64xf32> -> tensor<?x64xf32>
   return
 }
@@ -111,36 +111,32 @@ func.func @forward(%x: tensor<?x64xf32>) attributes {qwen.max_tokens = 8 : i64, 
 
 // -----
 
-// Shares of wanted tokens are other tokens than shares of all.
+// Tokens that a norm gathers are other threads' tokens.
 module {
 qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
-func.func @forward(%ids: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
+func.func @forward(%ids: tensor<?xi32>) attributes {qwen.limits = {all = 8 : i64, wanted = 2 : i64}, qwen.arena_bytes = 4096 : i64} {
+  // expected-note@+1 {{written here}}
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
   %r = qwen.wanted_tokens %x : tensor<?x16xf32>
-  // expected-note@+1 {{written here}}
-  %y = qwen.rms_norm %r, @n eps 1.0e-06 {plan = #qwen.plan<id = 1, barrier = true, buffers = [<offset = 512, stride = 16>]>} : tensor<?x16xf32> -> tensor<?x16xf32>
-  // expected-error@+1 {{reads the result of 'qwen.rms_norm', which other threads write in phase 1, too}}
-  %z = qwen.rms_norm %y, @n eps 1.0e-06 {plan = #qwen.plan<id = 2, barrier = false, buffers = [<offset = 1024, stride = 16>]>} : tensor<?x16xf32> -> tensor<?x16xf32>
+  // expected-error@+1 {{reads the result of 'qwen.embedding', which other threads write in phase 0, too}}
+  %y = qwen.rms_norm %r, @n eps 1.0e-06 {plan = #qwen.plan<id = 1, barrier = false, buffers = [<offset = 512, stride = 16>]>} : tensor<?x16xf32, #qwen.count<wanted>> -> tensor<?x16xf32, #qwen.count<wanted>>
   return
 }
 }
 
 // -----
 
-// Wanted tokens of wanted tokens: both norms have equally many, but a gathered
-// row is another thread's.
+// A buffer has room for the limit of what its value counts.
 module {
 qwen.weight @embed : tensor<250x16xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<16xbf16> from #qwen.source<"m">
-func.func @forward(%ids: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
+func.func @forward(%ids: tensor<?xi32>) attributes {qwen.limits = {all = 8 : i64, wanted = 2 : i64}, qwen.arena_bytes = 640 : i64} {
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 16>]>} : tensor<?xi32> -> tensor<?x16xf32>
   %r = qwen.wanted_tokens %x : tensor<?x16xf32>
-  // expected-note@+1 {{written here}}
-  %y = qwen.rms_norm %r, @n eps 1.0e-06 {plan = #qwen.plan<id = 1, barrier = true, buffers = [<offset = 512, stride = 16>]>} : tensor<?x16xf32> -> tensor<?x16xf32>
-  %s = qwen.wanted_tokens %y : tensor<?x16xf32>
-  // expected-error@+1 {{reads the result of 'qwen.rms_norm', which other threads write in phase 1, too}}
-  %z = qwen.rms_norm %s, @n eps 1.0e-06 {plan = #qwen.plan<id = 2, barrier = false, buffers = [<offset = 1024, stride = 16>]>} : tensor<?x16xf32> -> tensor<?x16xf32>
+  %y = qwen.rms_norm %r, @n eps 1.0e-06 {plan = #qwen.plan<id = 1, barrier = true, buffers = [<offset = 512, stride = 16>]>} : tensor<?x16xf32, #qwen.count<wanted>> -> tensor<?x16xf32, #qwen.count<wanted>>
+  // expected-error@+1 {{buffer [512, 1024) ends past the arena, which has 640 bytes}}
+  %z = qwen.rms_norm %x, @n eps 1.0e-06 {plan = #qwen.plan<id = 2, barrier = true, buffers = [<offset = 512, stride = 16>]>} : tensor<?x16xf32> -> tensor<?x16xf32>
   return
 }
 }
@@ -152,31 +148,13 @@ module {
 qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
 qwen.weight @w : tensor<32x32xbf16> from #qwen.source<"m">
 qwen.weight @n : tensor<32xbf16> from #qwen.source<"m">
-func.func @forward(%ids: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
+func.func @forward(%ids: tensor<?xi32>) attributes {qwen.limits = {all = 8 : i64, wanted = 2 : i64}, qwen.arena_bytes = 4096 : i64} {
   // expected-note@+1 {{alive from phase 0 to 2}}
   %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
   %y = qwen.rms_norm %x, @n eps 1.0e-06 {plan = #qwen.plan<id = 1, barrier = false, buffers = [<offset = 1024, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
   // expected-error@+1 {{buffer [0, 1024) overlaps [0, 1024) of 'qwen.embedding' and both are alive in phase 1}}
   %h = qwen.linear %y, [@w] residual(%x : tensor<?x32xf32>) {plan = #qwen.plan<id = 2, barrier = true, buffers = [<offset = 0, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
   %z = qwen.rms_norm %x, @n eps 1.0e-06 {plan = #qwen.plan<id = 3, barrier = true, buffers = [<offset = 2048, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
-  return
-}
-}
-
-// -----
-
-// A product over its residual, which has fewer tokens.
-module {
-qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
-qwen.weight @w : tensor<32x32xbf16> from #qwen.source<"m">
-qwen.weight @n : tensor<32xbf16> from #qwen.source<"m">
-func.func @forward(%ids: tensor<?xi32>) attributes {qwen.max_tokens = 8 : i64, qwen.max_rows = 2 : i64, qwen.arena_bytes = 4096 : i64} {
-  %x = qwen.embedding %ids, @embed {plan = #qwen.plan<id = 0, barrier = false, buffers = [<offset = 0, stride = 32>]>} : tensor<?xi32> -> tensor<?x32xf32>
-  %r = qwen.wanted_tokens %x : tensor<?x32xf32>
-  // expected-note@+1 {{alive from phase 1 to 2}}
-  %y = qwen.rms_norm %r, @n eps 1.0e-06 {plan = #qwen.plan<id = 1, barrier = true, buffers = [<offset = 1024, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
-  // expected-error@+1 {{buffer [1024, 2048) overlaps [1024, 1280) of 'qwen.rms_norm' and both are alive in phase 2}}
-  %h = qwen.linear %x, [@w] residual(%y : tensor<?x32xf32>) {plan = #qwen.plan<id = 2, barrier = true, buffers = [<offset = 1024, stride = 32>]>} : tensor<?x32xf32> -> tensor<?x32xf32>
   return
 }
 }

@@ -141,9 +141,13 @@ TEST(OpWork, ACallReadsWhatItsTokensRead) {
   const StepWork many = workOfStep(work, {0, 20, 16});
   EXPECT_EQ(many.memoryBytes, 100 + 40 + (16 + 20) * 1000);
   OpWork wanted = work;
-  wanted.wantedTokens = true;
+  wanted.count = kWantedTokens;
   // The first call has no wanted token.
   EXPECT_EQ(workOfStep(wanted, {0, 20, 16}).bytes, 10 + 4 + 36 * 1000);
+  // A text has nothing of other counts.
+  OpWork own = work;
+  own.count = kFirstOwnCount;
+  EXPECT_EQ(workOfStep(own, {0, 20, 16}).bytes, 36 * 1000);
 }
 
 TEST(OpWork, SequencesRunOneAfterAnother) {
@@ -162,7 +166,7 @@ TEST(OpWork, SequencesRunOneAfterAnother) {
   // A call of the first sequence and two tokens of the second, and the rest.
   const SequenceStep two = {0, 10, 12, 2};
   EXPECT_EQ(workOfStep(work, two).memoryBytes, 100 + 80 + (10 + 2 + 10) * 1000);
-  work.wantedTokens = true;
+  work.count = kWantedTokens;
   EXPECT_EQ(workOfStep(work, two).memoryBytes, 10 + 10 + 22 * 1000);
 }
 
@@ -198,7 +202,7 @@ TEST(OpWork, CallsAreOfTokensPagesAndPositions) {
   // Positions 127 and 128, in the second and in the third page.
   EXPECT_EQ(callsOfStep(work, work.calls[1], two).calls, 2 * (1 + 2));
   EXPECT_EQ(workOfStep(work, two).macs, 2 * 5 + (128 + 129) * 7);
-  work.wantedTokens = true;
+  work.count = kWantedTokens;
   EXPECT_EQ(callsOfStep(work, work.calls[0], two).calls, 3);
 }
 

@@ -61,7 +61,7 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   ASSERT_EQ(forward.work[0].calls.size(), 1u);
   EXPECT_EQ(forward.work[0].calls[0].macs, 16);
   EXPECT_EQ(forward.work[0].calls[0].positionMacs, 0);
-  EXPECT_FALSE(forward.work[0].wantedTokens);
+  EXPECT_EQ(forward.work[0].count, kTokensOfCall);
   EXPECT_EQ(forward.work[1].positionBytes, 8);
   ASSERT_EQ(forward.work[1].calls.size(), 1u);
   EXPECT_EQ(forward.work[1].calls[0].kernel, 1);
@@ -70,7 +70,7 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   EXPECT_EQ(forward.work[1].calls[0].calls, 3);
   EXPECT_EQ(forward.work[1].calls[0].pageCalls, 5);
   EXPECT_EQ(forward.work[1].calls[0].positionMacs, 4);
-  EXPECT_TRUE(forward.work[1].wantedTokens);
+  EXPECT_EQ(forward.work[1].count, kWantedTokens);
   ASSERT_EQ(manifest.tensors.size(), 1u);
   EXPECT_EQ(manifest.tensors[0].shape, (std::vector<int64_t>{4, 4}));
   EXPECT_EQ(manifest.weightFormats(), "f32");

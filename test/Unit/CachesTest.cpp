@@ -114,7 +114,7 @@ int64_t echoCache, echoStride;
 
 /// What differs from one EchoOp to another one.
 struct EchoArguments {
-  Rows in, out;
+  FloatPlace in, out;
   Length n;
   CacheOffset layer;
 };
@@ -123,12 +123,12 @@ struct EchoArguments {
 void echo(const Context *context, int32_t thread, const EchoArguments &of) {
   if (thread != 0)
     return;
-  for (int64_t token = 0; token < context->tokens; ++token) {
+  for (int64_t token = 0; token < context->tokens(); ++token) {
     float *state = driver::stateAt(context, token, CacheId(echoCache),
                                    Bytes(echoStride), Tokens(0), of.layer);
-    const float *x = driver::rowsAt(context, of.in).of(token);
+    const float *x = driver::floatsAt(context, of.in).of(token);
     for (int64_t i = 0; i < of.n; ++i)
-      driver::rowsAt(context, of.out).of(token)[i] = state[i] =
+      driver::floatsAt(context, of.out).of(token)[i] = state[i] =
           x[i] + state[i] / 2;
   }
 }

@@ -79,9 +79,8 @@ protected:
   ImportedModel import(bool hasDraft = true) {
     ImportedModel model = importCheckpoint(kStories, context);
     mlir::func::FuncOp forward = programsOf(*model.module).front();
-    mlir::Builder builder(&context);
-    for (const char *limit : {kMaxTokensAttr, kMaxRowsAttr})
-      forward->setAttr(limit, builder.getI64IntegerAttr(kHeadTokens));
+    for (const char *count : {kAllName, kWantedName})
+      setLimit(forward, count, kHeadTokens);
     if (hasDraft)
       addDraft(*model.module, forward);
     return model;

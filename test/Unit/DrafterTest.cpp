@@ -488,7 +488,7 @@ static float &rowOf(const Context *context, int64_t token) {
 static void forwardWithRows(const Context *context, int32_t thread,
                             int32_t threads) {
   if (thread == 0)
-    for (int64_t t = 0; t < context->tokens; ++t)
+    for (int64_t t = 0; t < context->tokens(); ++t)
       rowOf(context, t) =
           static_cast<float>(context->positions[t] * 64 + context->tokenIds[t]);
   hashForward(context, thread, threads);
@@ -498,7 +498,7 @@ static void forwardWithRows(const Context *context, int32_t thread,
 static std::vector<std::array<int32_t, 3>> headRan;
 
 static void headOfRows(const Context *context, int32_t thread, int32_t) {
-  for (int64_t t = 0; thread == 0 && t < context->tokens; ++t) {
+  for (int64_t t = 0; thread == 0 && t < context->tokens(); ++t) {
     const auto value = static_cast<int32_t>(rowOf(context, t));
     headRan.push_back({value / 64, value % 64, context->tokenIds[t]});
     EXPECT_EQ(value / 64, context->positions[t]);

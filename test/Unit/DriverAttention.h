@@ -117,8 +117,8 @@ struct AttentionOps {
   }
 
   /// Cos or sin, and half of the values that they rotate.
-  Rows table(int64_t place) const {
-    return rotates ? rows(place, ropeStride) : rows(-1, 0);
+  FloatPlace table(int64_t place) const {
+    return rotates ? floatPlace(place, ropeStride) : floatPlace(-1, 0);
   }
   Length half() const { return Length(rotates ? headDim / 2 : 0); }
   float scale() const {
@@ -139,8 +139,8 @@ struct AttentionOps {
                  int64_t frequencies) const {
     qwenDriverRopeTable(context, thread,
                         {.frequencies = weightAt(frequencies),
-                         .cos = rows(cos, ropeStride),
-                         .sin = rows(sin, ropeStride),
+                         .cos = floatPlace(cos, ropeStride),
+                         .sin = floatPlace(sin, ropeStride),
                          .half = Length(headDim / 2),
                          .scale = ropeScale,
                          .op = OpId(0)},
@@ -152,27 +152,28 @@ struct AttentionOps {
               int64_t layer, int32_t op) const {
     const int64_t keys = projected + 4 * heads() * headDim;
     Values scratch(static_cast<size_t>(appendScratch(headDim)));
-    qwenDriverAppend(context, thread,
-                     {.keys = rows(keys, stride),
-                      .values = rows(keys + 4 * kvHeads * headDim, stride),
-                      .cos = table(cos),
-                      .sin = table(sin),
-                      .norm = weightAt(norm),
-                      .eps = eps,
-                      .layer = CacheOffset(layer * layerBytes()),
-                      .op = OpId(op)},
-                     {.kvHeads = Heads(kvHeads),
-                      .headDim = Length(headDim),
-                      .half = half(),
-                      .headBytes = Bytes(cache.layout.headBytes(headDim)),
-                      .cache = CacheId(0),
-                      .pageBytes = Bytes(pageBytes),
-                      .scratch = scratch.data(),
-                      .rope = rotates && norm < 0 ? numerics::rope : nullptr,
-                      .normRope = norm < 0 ? nullptr : numerics::normRope,
-                      .headNorm = nullptr,
-                      .appendK = cache.appendK,
-                      .appendV = cache.appendV});
+    qwenDriverAppend(
+        context, thread,
+        {.keys = floatPlace(keys, stride),
+         .values = floatPlace(keys + 4 * kvHeads * headDim, stride),
+         .cos = table(cos),
+         .sin = table(sin),
+         .norm = weightAt(norm),
+         .eps = eps,
+         .layer = CacheOffset(layer * layerBytes()),
+         .op = OpId(op)},
+        {.kvHeads = Heads(kvHeads),
+         .headDim = Length(headDim),
+         .half = half(),
+         .headBytes = Bytes(cache.layout.headBytes(headDim)),
+         .cache = CacheId(0),
+         .pageBytes = Bytes(pageBytes),
+         .scratch = scratch.data(),
+         .rope = rotates && norm < 0 ? numerics::rope : nullptr,
+         .normRope = norm < 0 ? nullptr : numerics::normRope,
+         .headNorm = nullptr,
+         .appendK = cache.appendK,
+         .appendV = cache.appendV});
   }
 
   void attend(const Context *context, int32_t thread, int64_t norm,
@@ -180,11 +181,11 @@ struct AttentionOps {
     Values scratch(static_cast<size_t>(
         attentionScratch(groupQueries, headDim, blockTokens)));
     qwenDriverAttention(context, thread,
-                        {.queries = rows(projected, stride),
+                        {.queries = floatPlace(projected, stride),
                          .cos = table(cos),
                          .sin = table(sin),
                          .norm = weightAt(norm),
-                         .out = rows(out, outStride),
+                         .out = floatPlace(out, outStride),
                          .eps = eps,
                          .layer = CacheOffset(layer * layerBytes()),
                          .op = OpId(op)},
@@ -217,12 +218,12 @@ struct AttentionOps {
                    NAN);
     qwenDriverCallAttention(
         context, thread,
-        {.queries = rows(projected, stride),
-         .keys = rows(keys, stride),
-         .values = rows(keys + 4 * kvHeads * headDim, stride),
+        {.queries = floatPlace(projected, stride),
+         .keys = floatPlace(keys, stride),
+         .values = floatPlace(keys + 4 * kvHeads * headDim, stride),
          .cos = table(cos),
          .sin = table(sin),
-         .out = rows(out, outStride),
+         .out = floatPlace(out, outStride),
          .op = OpId(op)},
         {.kvHeads = Heads(kvHeads),
          .groupQueries = Heads(groupQueries),

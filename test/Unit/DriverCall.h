@@ -11,6 +11,7 @@
 #include <atomic>
 #include <barrier>
 #include <cstring>
+#include <span>
 #include <thread>
 
 namespace qwen::test {
@@ -42,14 +43,18 @@ public:
       : flags(static_cast<size_t>(tokens), kNoFlag),
         taken(static_cast<size_t>(ops)), bounds(std::move(shares)),
         barrier(threads()) {
-    context.flags = flags.data();
+    context.counts[kTokensOfCall] = {tokens, nullptr, flags.data()};
     context.shares = bounds.data();
     context.barrier = [](void *state, int32_t) {
       static_cast<std::barrier<> *>(state)->arrive_and_wait();
     };
     context.barrierState = &barrier;
-    context.tokens = tokens;
     context.taken = taken.data();
+  }
+
+  /// Lets `count` select these tokens.
+  void select(int64_t count, std::span<const int32_t> tokens) {
+    context.counts[count] = {std::ssize(tokens), tokens.data(), flags.data()};
   }
 
   int32_t threads() const { return static_cast<int32_t>(bounds.size()) - 1; }
@@ -116,12 +121,12 @@ inline WeightPlace weightAt(int64_t place) {
   return {ImageId(1), WeightOffset(place)};
 }
 
-/// The rows at a place of the arena.
-inline Rows rows(int64_t at, int64_t stride) {
+/// A value in the arena.
+inline FloatPlace floatPlace(int64_t at, int64_t stride) {
   return {ArenaOffset(at), Stride(stride)};
 }
-inline BlockRows blockRows(int64_t at, int64_t stride, int64_t scales = -1,
-                           int64_t sums = -1) {
+inline BlockPlace blockPlace(int64_t at, int64_t stride, int64_t scales = -1,
+                             int64_t sums = -1) {
   return {ArenaOffset(at), Stride(stride), ArenaOffset(scales),
           ArenaOffset(sums)};
 }

@@ -121,14 +121,14 @@ private:
   /// The product with the matrices of `format` at `weight` behind the first
   /// one: with SwiGLU if `to` is `hidden`.
   void multiply(int32_t thread, OpId op, WeightFormat format, int64_t weight,
-                Rows gateRows, const BlockRows &to);
+                FloatPlace gatePlace, const BlockPlace &to);
   void down(int32_t thread);
 
-  /// The place of blocks of int8 of so many rows.
-  BlockRows reserveBlocks(int64_t rowCount, int64_t k) {
-    return blockRows(arena.reserve<int8_t>(rowCount * k), k,
-                     arena.reserve(rowCount * ceilDiv(k, kActivationBlock)),
-                     arena.reserve<int32_t>(rowCount * k / kGroup));
+  /// The place of `number` times `k` values in int8.
+  BlockPlace reserveBlocks(int64_t number, int64_t k) {
+    return blockPlace(arena.reserve<int8_t>(number * k), k,
+                      arena.reserve(number * ceilDiv(k, kActivationBlock)),
+                      arena.reserve<int32_t>(number * k / kGroup));
   }
 
   ExpertsLayer &layer;
@@ -136,7 +136,7 @@ private:
   Memory arena;
   int64_t logits, sharedLogits, shared, residual, weights, ids, order, first,
       out;
-  BlockRows floats, blocks, gates, hidden;
+  BlockPlace floats, blocks, gates, hidden;
   DriverCall call;
 };
 } // namespace
@@ -155,7 +155,7 @@ ExpertsCall::ExpertsCall(ExpertsLayer &layer, const CallTokens &tokens,
   order = arena.reserve<int32_t>(count * sizes.active);
   first = arena.reserve<int32_t>(sizes.experts + 1);
   out = arena.reserve(count * sizes.hidden);
-  floats = blockRows(arena.add(tokens.x), sizes.hidden);
+  floats = blockPlace(arena.add(tokens.x), sizes.hidden);
   blocks = reserveBlocks(count, sizes.hidden);
   for (int64_t i = 0; i < count; ++i)
     numerics::quantizeQ8(
@@ -164,10 +164,10 @@ ExpertsCall::ExpertsCall(ExpertsLayer &layer, const CallTokens &tokens,
         arena.at(blocks.scales) + i * ceilDiv(sizes.hidden, kActivationBlock),
         arena.at<int32_t>(blocks.sums) + i * sizes.hidden / kGroup);
   const int64_t choices = count * sizes.active;
-  gates = blockRows(arena.reserve(choices * sizes.width), sizes.width);
+  gates = blockPlace(arena.reserve(choices * sizes.width), sizes.width);
   hidden = isQuantized(sizes.down)
                ? reserveBlocks(choices, sizes.width)
-               : blockRows(arena.reserve(choices * sizes.width), sizes.width);
+               : blockPlace(arena.reserve(choices * sizes.width), sizes.width);
   call.context.arena = arena.at<uint8_t>(0);
   call.context.images = layer.image.images();
 }
@@ -175,13 +175,14 @@ ExpertsCall::ExpertsCall(ExpertsLayer &layer, const CallTokens &tokens,
 void ExpertsCall::route(int32_t thread) {
   const Sizes &sizes = layer.sizes;
   qwenDriverRoute(&call.context, thread,
-                  {.logits = rows(logits, sizes.experts),
-                   .shared = rows(sharedLogits, 1),
-                   .weights = rows(weights, sizes.active + 1),
+                  {.logits = floatPlace(logits, sizes.experts),
+                   .shared = floatPlace(sharedLogits, 1),
+                   .weights = floatPlace(weights, sizes.active + 1),
                    .ids = ArenaOffset(ids),
                    .order = ArenaOffset(order),
                    .first = ArenaOffset(first),
                    .normalized = Flag(sizes.isNormalized),
+                   .count = CountId(kTokensOfCall),
                    .op = OpId(0)},
                   {.experts = Experts(sizes.experts),
                    .chosen = Experts(sizes.active),
@@ -190,15 +191,17 @@ void ExpertsCall::route(int32_t thread) {
 }
 
 void ExpertsCall::multiply(int32_t thread, OpId op, WeightFormat format,
-                           int64_t weight, Rows gateRows, const BlockRows &to) {
+                           int64_t weight, FloatPlace gatePlace,
+                           const BlockPlace &to) {
   const Sizes &sizes = layer.sizes;
   const ExpertsUpArguments arguments = {
       .in = isQuantized(format) ? blocks : floats,
       .order = ArenaOffset(order),
       .first = ArenaOffset(first),
       .weight = weightAt(layer.weight + weight),
-      .gates = gateRows,
+      .gates = gatePlace,
       .out = to,
+      .count = CountId(kTokensOfCall),
       .op = op};
   Values scratch(
       static_cast<size_t>(expertsUpScratch(sizes.hidden, isQuantized(format))));
@@ -231,14 +234,15 @@ void ExpertsCall::down(int32_t thread) {
   const Sizes &sizes = layer.sizes;
   const ExpertsDownArguments arguments = {
       .in = hidden,
-      .weights = rows(weights, sizes.active + 1),
+      .weights = floatPlace(weights, sizes.active + 1),
       .order = ArenaOffset(order),
       .first = ArenaOffset(first),
       .weight = weightAt(layer.weight + layer.down),
-      .addend = rows(shared, sizes.hidden),
+      .addend = floatPlace(shared, sizes.hidden),
       .isScaled = Flag(sizes.isShared),
-      .last = rows(residual, sizes.hidden),
-      .out = rows(out, sizes.hidden),
+      .last = floatPlace(residual, sizes.hidden),
+      .out = floatPlace(out, sizes.hidden),
+      .count = CountId(kTokensOfCall),
       .op = OpId(3)};
   Values scratch(static_cast<size_t>(kExpertValues));
   const auto constants = [&]<typename Instance>(const auto &product,
@@ -271,14 +275,14 @@ void ExpertsCall::run() {
     route(thread);
     qwenDriverBarrier(&call.context, thread);
     const Sizes &sizes = layer.sizes;
-    const Rows none = rows(-1, 0);
+    const FloatPlace none = floatPlace(-1, 0);
     if (sizes.gate == sizes.up) {
       multiply(thread, OpId(1), sizes.up, 0, none, hidden);
     } else {
       multiply(thread, OpId(1), sizes.gate, 0, none, gates);
       qwenDriverBarrier(&call.context, thread);
-      multiply(thread, OpId(2), sizes.up, layer.up, rows(gates.at, sizes.width),
-               hidden);
+      multiply(thread, OpId(2), sizes.up, layer.up,
+               floatPlace(gates.at, sizes.width), hidden);
     }
     qwenDriverBarrier(&call.context, thread);
     down(thread);

@@ -99,7 +99,7 @@ struct Activations {
         scales(arena.reserve(tokens * ceilDiv(k, kActivationBlock))),
         sums(arena.reserve<int32_t>(tokens * k / kGroup)) {}
 
-  BlockRows rows() const { return blockRows(place, k, scales, sums); }
+  BlockPlace where() const { return blockPlace(place, k, scales, sums); }
 
   /// The references of products do not read sums: compares them with the codes.
   void checkSums(Memory &arena, int64_t tokens) const {
@@ -168,8 +168,8 @@ public:
     for (const Layer &layer : layers)
       for (const auto *part :
            {&layer.normed, &layer.attended, &layer.postNormed, &layer.gated})
-        part->checkSums(arena, context.tokens);
-    finalNormed.checkSums(arena, context.rows);
+        part->checkSums(arena, context.tokens());
+    finalNormed.checkSums(arena, context.counts[kWantedTokens].number);
   }
 
   int64_t ops() const { return 3 + 10 * static_cast<int64_t>(layers.size()); }
@@ -244,19 +244,20 @@ struct ForwardCall {
   }
 
   /// The arguments of a norm of the residual stream.
-  RmsNormArguments norm(int64_t weight, const BlockRows &to,
-                        bool wanted) const {
-    return {.in = rows(model.x, model.xStride),
+  RmsNormArguments norm(int64_t weight, const BlockPlace &to,
+                        int64_t count) const {
+    return {.in = floatPlace(model.x, model.xStride),
             .weight = weightAt(weight),
             .out = to,
             .k = Length(model.hidden()),
             .eps = model.eps,
-            .wanted = Flag(wanted),
+            .gathers = Flag(count != kTokensOfCall),
+            .count = CountId(count),
             .op = OpId(op)};
   }
 
-  void normTo(const Activations &to, int64_t weight, bool wanted) const {
-    const RmsNormArguments arguments = norm(weight, to.rows(), wanted);
+  void normTo(const Activations &to, int64_t weight, int64_t count) const {
+    const RmsNormArguments arguments = norm(weight, to.where(), count);
     if (to.quantized)
       qwenDriverRmsNormQ8(context, thread, arguments, {numerics::rmsNormQ8});
     else
@@ -277,19 +278,21 @@ struct ForwardCall {
       return;
     next();
     qwenDriverQuantize(context, thread,
-                       {.in = rows(attention.out, attention.outStride),
-                        .out = to.rows(),
+                       {.in = floatPlace(attention.out, attention.outStride),
+                        .out = to.where(),
                         .k = Length(to.k),
+                        .count = CountId(kTokensOfCall),
                         .op = OpId(op)},
                        {numerics::quantizeQ8});
   }
 
   void gateTo(const Activations &to) const {
     const GateArguments arguments = {
-        .in = rows(model.gates + 4 * to.k, model.gateStride),
-        .gate = rows(model.gates, model.gateStride),
-        .out = to.rows(),
+        .in = floatPlace(model.gates + 4 * to.k, model.gateStride),
+        .gate = floatPlace(model.gates, model.gateStride),
+        .out = to.where(),
         .k = Length(to.k),
+        .count = CountId(kTokensOfCall),
         .op = OpId(op)};
     if (to.quantized)
       qwenDriverSwiGluQ8(context, thread, arguments, {numerics::swiGluQ8});
@@ -317,14 +320,16 @@ struct ForwardCall {
   }
 
   LinearArguments arguments(const Product &product, const Activations &in,
-                            int64_t residual, Rows out) const {
-    return {.in = in.rows(),
+                            int64_t residual, FloatPlace out,
+                            int64_t count = kTokensOfCall) const {
+    return {.in = in.where(),
             .weight = weightAt(product.weight),
             .bias = weightAt(product.bias),
             .out = out,
             .k = Length(product.k),
             .panels = Panels(product.panels),
             .residual = ArenaOffset(residual),
+            .count = CountId(count),
             .op = OpId(op)};
   }
 
@@ -332,7 +337,7 @@ struct ForwardCall {
   void multiply(const Product &product, const Activations &in, int64_t residual,
                 int64_t out, int64_t stride) const {
     const LinearArguments of =
-        arguments(product, in, residual, rows(out, stride));
+        arguments(product, in, residual, floatPlace(out, stride));
     if (in.quantized) {
       const auto tiles = tilesOf<KernelOp::LinearQ8>(product.format);
       qwenDriverLinearQ8(context, thread, of, {cut<KernelOp::LinearQ8>(tiles)});
@@ -346,8 +351,8 @@ struct ForwardCall {
   void logits() const {
     const Product &head = model.head;
     const Activations &in = model.finalNormed;
-    const LinearArguments of =
-        arguments(head, in, -1, rows(-1, model.resultStride()));
+    const LinearArguments of = arguments(
+        head, in, -1, floatPlace(-1, model.resultStride()), kWantedTokens);
     if (in.quantized) {
       const auto tiles = tilesOf<KernelOp::LinearQ8>(head.format);
       qwenDriverLmHeadQ8(
@@ -367,7 +372,7 @@ void DriverModel::forward(const Context *context, int32_t thread) const {
   qwenDriverEmbedding(
       context, thread,
       {.weight = weightAt(embedding),
-       .out = rows(x, xStride),
+       .out = floatPlace(x, xStride),
        .k = Length(hidden()),
        .op = OpId(call.op)},
       {numerics::reference<KernelOp::Embed>(kernelFormat(embeddingFormat))});
@@ -375,7 +380,7 @@ void DriverModel::forward(const Context *context, int32_t thread) const {
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer &layer = layers[i];
     call.next();
-    call.normTo(layer.normed, layer.inputNorm, /*wanted=*/false);
+    call.normTo(layer.normed, layer.inputNorm, kTokensOfCall);
     call.next();
     call.multiply(layer.qkv, layer.normed, -1, attention.projected,
                   attention.stride);
@@ -384,7 +389,7 @@ void DriverModel::forward(const Context *context, int32_t thread) const {
     call.next();
     call.multiply(layer.o, layer.attended, x, x, xStride);
     call.next();
-    call.normTo(layer.postNormed, layer.postNorm, /*wanted=*/false);
+    call.normTo(layer.postNormed, layer.postNorm, kTokensOfCall);
     call.next();
     call.multiply(layer.gateUp, layer.postNormed, -1, gates, gateStride);
     call.next();
@@ -394,9 +399,9 @@ void DriverModel::forward(const Context *context, int32_t thread) const {
   }
   call.next();
   qwenDriverHiddenRows(context, thread,
-                       call.norm(finalNorm, blockRows(-1, 0), true),
+                       call.norm(finalNorm, blockPlace(-1, 0), kHiddenTokens),
                        {numerics::rmsNormF32, numerics::checkFinite});
-  call.normTo(finalNormed, finalNorm, /*wanted=*/true);
+  call.normTo(finalNormed, finalNorm, kWantedTokens);
   call.next();
   call.logits();
 }
@@ -431,27 +436,25 @@ void checkCall(const ReferenceModel &reference, DriverModel &model,
   Context &context = call.context;
   bind(context, batch, pages, model.arena, model.image);
   context.tokenIds = ids.data();
-  context.rows = std::ssize(wanted);
-  context.hiddenRows = std::ssize(hidden);
-  wanted.insert(wanted.end(), hidden.begin(), hidden.end());
-  context.wantedTokens = wanted.data();
-  Values result(static_cast<size_t>(context.rows * model.resultStride()));
-  Values hiddenResult(static_cast<size_t>(context.hiddenRows * model.hidden()));
+  call.select(kWantedTokens, wanted);
+  call.select(kHiddenTokens, hidden);
+  Values result(wanted.size() * static_cast<size_t>(model.resultStride()));
+  Values hiddenResult(hidden.size() * static_cast<size_t>(model.hidden()));
   context.result = result.data();
   context.hidden = hiddenResult.data();
   call.run([&](int32_t thread) { model.forward(&context, thread); });
-  for (int64_t row = 0; row < std::ssize(wanted); ++row) {
-    const bool isHidden = row >= context.rows;
-    const auto index = static_cast<size_t>(isHidden ? row - context.rows : row);
-    const float *found =
-        isHidden ? hiddenResult.data() + (row - context.rows) * model.hidden()
-                 : result.data() + row * model.resultStride();
-    const auto token = static_cast<size_t>(wanted[static_cast<size_t>(row)]);
-    ASSERT_TRUE(isSame(found, isHidden ? *expectedHidden[index]
-                                       : reference.logits(*expected[index])))
-        << (isHidden ? "hidden values" : "logits") << " of position "
-        << batch.positions[token] << " of sequence " << batch.sequences[token];
-  }
+  const auto nameOf = [&](int32_t token) {
+    const auto i = static_cast<size_t>(token);
+    return "position " + std::to_string(batch.positions[i]) + " of sequence " +
+           std::to_string(batch.sequences[i]);
+  };
+  const float *logits = result.data(), *values = hiddenResult.data();
+  for (size_t i = 0; i < wanted.size(); ++i, logits += model.resultStride())
+    ASSERT_TRUE(isSame(logits, reference.logits(*expected[i])))
+        << "logits of " << nameOf(wanted[i]);
+  for (size_t i = 0; i < hidden.size(); ++i, values += model.hidden())
+    ASSERT_TRUE(isSame(values, *expectedHidden[i]))
+        << "hidden values of " << nameOf(hidden[i]);
   model.checkSums(context);
   for (uint32_t flag : call.flags)
     ASSERT_EQ(flag, kNoFlag);

@@ -1,8 +1,8 @@
 //===- DriverGatesTest.cpp - Ops over values of a token in the driver -----===//
 //
 // Several threads share the blocks of several tokens and give what the
-// references give for each token alone, bit for bit. Turns give back the rows
-// that they have turned.
+// references give for each token alone, bit for bit. Turns give back the
+// values that they have turned.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,16 +36,17 @@ static void checkGate(const Call &run, const Floats &floats,
                   sums = arena.reserve<int32_t>(kGateTokens * n / kGroup);
     DriverCall call(equalShares(2), kGateTokens, 1);
     call.context.arena = arena.at<uint8_t>(0);
-    const auto arguments = [&](const BlockRows &to) -> GateArguments {
-      return {.in = rows(in, n),
-              .gate = rows(gate, n),
+    const auto arguments = [&](const BlockPlace &to) -> GateArguments {
+      return {.in = floatPlace(in, n),
+              .gate = floatPlace(gate, n),
               .out = to,
               .k = Length(n),
+              .count = CountId(kTokensOfCall),
               .op = OpId(0)};
     };
     call.run([&](int32_t thread) {
-      run(&call.context, thread, arguments(blockRows(out, n)),
-          arguments(blockRows(codes, n, scales, sums)));
+      run(&call.context, thread, arguments(blockPlace(out, n)),
+          arguments(blockPlace(codes, n, scales, sums)));
     });
     for (int64_t i = 0; i < kGateTokens; ++i) {
       Values y(static_cast<size_t>(n));
@@ -82,6 +83,7 @@ TEST(Gates, Hadamard) {
                            {.in = floats.in,
                             .out = floats.out,
                             .k = floats.k,
+                            .count = floats.count,
                             .op = floats.op},
                            {numerics::hadamard});
         qwenDriverSwiGluHadamardQ8(context, thread, quantized,
@@ -97,8 +99,8 @@ TEST(Gates, Hadamard) {
       });
 }
 
-TEST(Turn, TurnsTokensOrRowsAndBack) {
-  constexpr int64_t k = 96, tokens = 7, kRows = 3;
+TEST(Turn, TurnsTokensOrSelectedOnesAndBack) {
+  constexpr int64_t k = 96, tokens = 7, kSelected = 3;
   const int32_t wanted[] = {1, 4, 6};
   Random random(2);
   Memory arena, image;
@@ -106,9 +108,9 @@ TEST(Turn, TurnsTokensOrRowsAndBack) {
   const int64_t in = arena.add(x);
   const int64_t turned = arena.reserve(tokens * k);
   const int64_t back = arena.reserve(tokens * k);
-  const int64_t codes = arena.reserve<int8_t>(kRows * k);
-  const int64_t scales = arena.reserve(kRows);
-  const int64_t sums = arena.reserve<int32_t>(kRows * (k / kGroup));
+  const int64_t codes = arena.reserve<int8_t>(kSelected * k);
+  const int64_t scales = arena.reserve(kSelected);
+  const int64_t sums = arena.reserve<int32_t>(kSelected * (k / kGroup));
   const numerics::Rotation rotation(k);
   std::vector<float> values(rotation.signs().begin(), rotation.signs().end());
   values.insert(values.end(), rotation.factor().begin(),
@@ -117,46 +119,48 @@ TEST(Turn, TurnsTokensOrRowsAndBack) {
   DriverCall call(equalShares(3), tokens, 8);
   call.context.arena = arena.at<uint8_t>(0);
   call.context.images = image.images();
-  call.context.wantedTokens = wanted;
-  call.context.rows = kRows;
-  const auto argumentsOf = [&](int64_t from, BlockRows to, bool isBack,
-                               bool isWanted) {
-    return TurnArguments{.in = rows(from, k),
+  call.select(kWantedTokens, wanted);
+  const auto argumentsOf = [&](int64_t from, BlockPlace to, bool isBack,
+                               int64_t count) {
+    return TurnArguments{.in = floatPlace(from, k),
                          .rotation = weight,
                          .out = to,
                          .k = Length(k),
                          .back = Flag(isBack),
-                         .wanted = Flag(isWanted),
+                         .count = CountId(count),
                          .op = OpId(5)};
   };
   call.run([&](int32_t thread) {
     std::array<float, 2 * k> scratch;
-    qwenDriverTurnF32(&call.context, thread,
-                      argumentsOf(in, blockRows(turned, k), false, false),
-                      {.kernel = numerics::turn, .scratch = scratch.data()});
-    qwenDriverTurnF32(&call.context, thread,
-                      argumentsOf(turned, blockRows(back, k), true, false),
-                      {.kernel = numerics::turn, .scratch = scratch.data()});
+    qwenDriverTurnF32(
+        &call.context, thread,
+        argumentsOf(in, blockPlace(turned, k), false, kTokensOfCall),
+        {.kernel = numerics::turn, .scratch = scratch.data()});
+    qwenDriverTurnF32(
+        &call.context, thread,
+        argumentsOf(turned, blockPlace(back, k), true, kTokensOfCall),
+        {.kernel = numerics::turn, .scratch = scratch.data()});
   });
   for (int64_t i = 0; i < tokens * k; ++i)
     ASSERT_NEAR(arena.at(back)[i], x[static_cast<size_t>(i)], 1e-6);
 
-  // The rows of the wanted tokens are the first three here.
+  // The input has the three wanted tokens first.
   arena.at(in)[k] = INFINITY;
   call.run([&](int32_t thread) {
     std::array<float, 2 * k> scratch;
-    qwenDriverTurnQ8(
-        &call.context, thread,
-        argumentsOf(in, blockRows(codes, k, scales, sums), false, true),
-        {.kernel = numerics::turn,
-         .quantize = numerics::quantizeQ8,
-         .scratch = scratch.data()});
+    qwenDriverTurnQ8(&call.context, thread,
+                     argumentsOf(in, blockPlace(codes, k, scales, sums), false,
+                                 kWantedTokens),
+                     {.kernel = numerics::turn,
+                      .quantize = numerics::quantizeQ8,
+                      .scratch = scratch.data()});
   });
-  for (int64_t row : {0, 2})
+  for (int64_t token : {0, 2})
     for (int64_t i = 0; i < k; ++i)
-      ASSERT_NEAR(static_cast<float>(arena.at<int8_t>(codes)[row * k + i]) *
-                      arena.at(scales)[row],
-                  arena.at(turned)[row * k + i], 0.51 * arena.at(scales)[row]);
+      ASSERT_NEAR(static_cast<float>(arena.at<int8_t>(codes)[token * k + i]) *
+                      arena.at(scales)[token],
+                  arena.at(turned)[token * k + i],
+                  0.51 * arena.at(scales)[token]);
   EXPECT_EQ(call.flags, (std::vector<uint32_t>{kNoFlag, kNoFlag, kNoFlag,
                                                kNoFlag, 5, kNoFlag, kNoFlag}));
 }

@@ -234,9 +234,10 @@ TEST(Meeting, TheLowestOpStays) {
   DriverCall call(equalShares(1), 1, 0);
   ContestedNumber number;
   for (uint32_t other : {2, 3, 4}) {
-    call.context.flags = number.set(kNoFlag, other);
+    CountOfCall &tokens = call.context.counts[kTokensOfCall];
+    tokens.flags = number.set(kNoFlag, other);
     flag(&call.context, 0, 3, /*bad=*/1);
-    EXPECT_EQ(call.context.flags[0], std::min<uint32_t>(3, other));
+    EXPECT_EQ(tokens.flags[0], std::min<uint32_t>(3, other));
   }
 }
 
@@ -310,13 +311,14 @@ void checkProduct(const std::vector<DriverTile<LinearF32Fn>> &tiles,
   call.context.arena = arena.at<uint8_t>(0);
   kernelCalls.clear();
   qwenDriverLinearF32(&call.context, 0,
-                      {.in = blockRows(in, kLength),
+                      {.in = blockPlace(in, kLength),
                        .weight = weightAt(0),
                        .bias = weightAt(-1),
-                       .out = rows(out, kStride),
+                       .out = floatPlace(out, kStride),
                        .k = Length(kLength),
                        .panels = Panels(kPanels),
                        .residual = ArenaOffset(residual),
+                       .count = CountId(kTokensOfCall),
                        .op = OpId(0)},
                       {.product = {.cached = Length(cut.cached),
                                    .least = Panels(cut.least),
@@ -377,20 +379,20 @@ TEST(Product, LmHeadFlagsTheTokenOfItsRow) {
   DriverCall call(equalShares(4), 7, 6);
   call.context.arena = arena.at<uint8_t>(0);
   call.context.images = image.images();
-  call.context.wantedTokens = wanted;
-  call.context.rows = std::size(wanted);
+  call.select(kWantedTokens, wanted);
   call.context.result = result.data();
   const DriverTile<LinearF32Fn> tile = {
       numerics::reference<KernelOp::LinearF32>(KernelFormat::F32), 1};
   call.run([&](int32_t thread) {
     qwenDriverLmHeadF32(&call.context, thread,
-                        {.in = blockRows(in, kLength),
+                        {.in = blockPlace(in, kLength),
                          .weight = weightAt(weight),
                          .bias = weightAt(-1),
-                         .out = rows(-1, kStride),
+                         .out = floatPlace(-1, kStride),
                          .k = Length(kLength),
                          .panels = Panels(kPanels),
                          .residual = ArenaOffset(-1),
+                         .count = CountId(kWantedTokens),
                          .op = OpId(5)},
                         {.product = {.cached = Length(0),
                                      .least = Panels(1),

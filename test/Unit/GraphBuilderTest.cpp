@@ -148,9 +148,8 @@ TEST(GraphBuilder, StatesTheFacts) {
             "128 : i64, rms_norm_eps = 5.000000e-01 : f64, rope_theta = "
             "1.000000e+04 : f64, tied = false, vocab_size = 200 : i64}");
   EXPECT_EQ(forward.getSymName(), kForwardName);
-  for (const auto &[name, limit] :
-       {std::pair(kMaxTokensAttr, 512), std::pair(kMaxRowsAttr, 64)})
-    EXPECT_EQ(forward->getAttrOfType<mlir::IntegerAttr>(name).getInt(), limit);
+  EXPECT_EQ(limitOf(forward, kAllName), 512);
+  EXPECT_EQ(limitOf(forward, kWantedName), 64);
   model.module.get().walk([](mlir::Operation *op) {
     if (auto norm = llvm::dyn_cast<RmsNormOp>(op)) {
       EXPECT_EQ(norm.getEps().convertToDouble(), 0.5);

@@ -34,7 +34,7 @@ std::string qwen::test::handmadeManifest() {
     {"name": "positions"}], "outputs": [{"name": "logits", "width": 40, "stride": 48}],
     "ops": ["first", "second"], "work": [{"kind": "linear", "weight_bytes": 64,
     "active_bytes": 48, "token_bytes": 32, "calls": [{"macs": 16}]},
-    {"kind": "attention", "position_bytes": 8, "wanted_tokens": true, "calls":
+    {"kind": "attention", "position_bytes": 8, "count": 1, "calls":
     [{"kernel": 1, "length": 64, "queries": 2, "calls": 3, "page_calls": 5,
     "position_macs": 4}]}], "kernels": [[[0], [0, 0]]]}], "tensors": [{"name": "w", "shape": [4, 4],
     "format": "f32", "offset": 0, "bytes": 64, "segments": [{"name": "v",

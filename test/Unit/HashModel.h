@@ -65,7 +65,7 @@ void hashForwardOf(const Context *context, int32_t thread, int32_t) {
       return *reinterpret_cast<uint64_t *>(context->caches[1] + row * 128 + 64);
     };
     int64_t row = 0;
-    for (int64_t t = 0; t < context->tokens; ++t) {
+    for (int64_t t = 0; t < context->tokens(); ++t) {
       const int32_t id = context->tokenIds[t];
       const int32_t position = context->positions[t];
       uint64_t before = 0;
@@ -78,8 +78,9 @@ void hashForwardOf(const Context *context, int32_t thread, int32_t) {
         state(t, position + 1) = hash;
       slot(t, position) = {id, hash};
       if (id == kNotFiniteId)
-        context->flags[t] = 1;
-      if (row < context->rows && context->wantedTokens[row] == t) {
+        context->counts[kTokensOfCall].flags[t] = 1;
+      const CountOfCall &wanted = context->counts[kWantedTokens];
+      if (row < wanted.number && wanted.tokens[row] == t) {
         for (int32_t i = 0; i < 40; ++i)
           context->result[row * 48 + i] = hashLogit(hash, i);
         ++row;

@@ -56,10 +56,8 @@ struct Images {
     const ImportedModel model = importCheckpoint(
         QWEN_SOURCE_DIR "/test/Inputs/checkpoints/" + checkpoint, context);
     mlir::ModuleOp module = *model.module;
-    mlir::Builder builder(&context);
-    for (const char *limit : {kMaxTokensAttr, kMaxRowsAttr})
-      programsOf(module).front()->setAttr(
-          limit, builder.getI64IntegerAttr(kImagesTokens));
+    for (const llvm::StringRef count : {kAllName, kWantedName})
+      setLimit(programsOf(module).front(), count, kImagesTokens);
     if (rotated) {
       mlir::PassManager manager(&context);
       manager.addPass(createRotate());

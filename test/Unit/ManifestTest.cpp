@@ -149,6 +149,35 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/programs/0/outputs/0/stride", 39,
         "programs[0].outputs[0].stride is 39 when an integer from 40 to 48 is "
         "needed");
+  const auto count = [](int64_t most) -> json {
+    return {{"name", "merged"}, {"most", most}};
+  };
+  check("/programs/0/limits/counts", json(6, count(1)),
+        "programs[0].limits.counts is an array when up to 5 counts is needed");
+  check("/programs/0/limits/counts", json(1, count(0)),
+        "programs[0].limits.counts[0].most is 0 when an integer from 1 to "
+        "1048576 is needed");
+  // Rows in the arena are those of all tokens, or of what they count.
+  const auto counted = [](int64_t of, int64_t offset) -> json {
+    return {{"name", "rows"},
+            {"width", 16},
+            {"stride", 16},
+            {"offset", offset},
+            {"count", of}};
+  };
+  check("/programs/0/outputs/1", counted(kTokensOfCall, 516),
+        "programs[0].outputs[1].offset is 516 when an integer from 0 to "
+        "512 is needed");
+  check("/programs/0/outputs/1", counted(kWantedTokens, 900),
+        "programs[0].outputs[1].offset is 900 when an integer from 0 to "
+        "896 is needed");
+  for (int64_t absent : {kHiddenTokens, kFirstOwnCount, kMostCounts - 1})
+    check("/programs/0/outputs/1", counted(absent, 0),
+          "programs[0].outputs[1].count is " + std::to_string(absent) +
+              " when the index of a count that the program has is needed");
+  check("/programs/0/outputs/1", counted(kMostCounts, 0),
+        "programs[0].outputs[1].count is 8 when an integer from 0 to 7 is "
+        "needed");
   check("/programs/0/ops/1", nullptr,
         "programs[0].ops[1] is null when a string is needed");
   check("/programs/0/kernels/0/0/0", 1,

@@ -80,7 +80,7 @@ protected:
       qwen.weight @gate : tensor<128x96xf32> from #qwen.source<"gate">
       qwen.weight @down : tensor<96x128xf32> from #qwen.source<"down">
       qwen.weight @last : tensor<96xf32> from #qwen.source<"last">
-      func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x64xf32> {
+      func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x64xf32, #qwen.count<wanted>> {
         %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x96xf32>
         %n = qwen.rms_norm %x, @n1 eps 1.0e-06 : tensor<?x96xf32> -> tensor<?x96xf32>
         %u = "own.product"(%n) {weight = @up} : (tensor<?x96xf32>) -> tensor<?x128xf32>
@@ -89,9 +89,10 @@ protected:
         %d = "own.product"(%s) {weight = @down} : (tensor<?x128xf32>) -> tensor<?x96xf32>
         %h = qwen.add %x, %d : tensor<?x96xf32>
         %w = qwen.wanted_tokens %h : tensor<?x96xf32>
-        %l = qwen.rms_norm %w, @last eps 1.0e-06 : tensor<?x96xf32> -> tensor<?x96xf32>
-        %y = qwen.lm_head %l, @embed : tensor<?x96xf32> -> tensor<?x64xf32>
-        return %y : tensor<?x64xf32>
+        %l = qwen.rms_norm %w, @last eps 1.0e-06
+          : tensor<?x96xf32, #qwen.count<wanted>> -> tensor<?x96xf32, #qwen.count<wanted>>
+        %y = qwen.lm_head %l, @embed : tensor<?x96xf32, #qwen.count<wanted>> -> tensor<?x64xf32, #qwen.count<wanted>>
+        return %y : tensor<?x64xf32, #qwen.count<wanted>>
       }
     )mlir",
                                                      &context);

@@ -52,9 +52,8 @@ public:
 };
 
 void setLimits(mlir::func::FuncOp program) {
-  mlir::Builder builder(program);
-  program->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(kTokens));
-  program->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(2));
+  setLimit(program, kAllName, kTokens);
+  setLimit(program, kWantedName, 2);
 }
 
 class ProgramTest : public testing::Test {
@@ -168,6 +167,7 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
   mlir::IRMapping overAll;
   overAll.map(wanted.getResult(), wanted.getInput());
   mlir::Value normed = builder.clone(*norm, overAll)->getResult(0);
+  normed.setType(wanted.getInput().getType());
   mlir::Operation *end = forward.front().getTerminator();
   end->insertOperands(1, normed);
   forward.setType(builder.getFunctionType(forward.getArgumentTypes(),

@@ -192,31 +192,34 @@ float &slot(const Context *context, int64_t sequence, int64_t position) {
 void fakeForward(const Context *context, int32_t thread, int32_t) {
   context->barrier(context->barrierState, thread);
   if (thread == 0) {
-    for (int64_t t = 0; t < context->tokens; ++t) {
+    for (int64_t t = 0; t < context->tokens(); ++t) {
       const int32_t position = context->positions[t];
       slot(context, context->sequences[t], position) =
           static_cast<float>(context->tokenIds[t]);
       if (position == flaggedPosition)
-        context->flags[t] = 1;
-      const bool wanted = std::count(context->wantedTokens,
-                                     context->wantedTokens + context->rows +
-                                         context->hiddenRows,
-                                     t) != 0;
+        context->counts[kTokensOfCall].flags[t] = 1;
+      const auto has = [t](const CountOfCall &count) {
+        return std::count(count.tokens, count.tokens + count.number, t) != 0;
+      };
+      const bool wanted = has(context->counts[kWantedTokens]) ||
+                          has(context->counts[kHiddenTokens]);
       trace += std::to_string(context->tokenIds[t]) + " " +
                std::to_string(context->sequences[t]) + " " +
                std::to_string(position) + (wanted ? "*" : "") + "\n";
     }
     trace += "|";
-    for (int64_t row = 0; row < context->rows + context->hiddenRows; ++row) {
-      const int32_t t = context->wantedTokens[row];
+    const auto sumOf = [&](int32_t t) {
       float sum = 0;
       for (int32_t p = 0; p <= context->positions[t]; ++p)
         sum += slot(context, context->sequences[t], p);
-      if (row < context->rows)
-        context->result[row * 48] = sum;
-      else
-        context->hidden[(row - context->rows) * 32] = -sum;
-    }
+      return sum;
+    };
+    const CountOfCall &wanted = context->counts[kWantedTokens],
+                      &hidden = context->counts[kHiddenTokens];
+    for (int64_t row = 0; row < wanted.number; ++row)
+      context->result[row * 48] = sumOf(wanted.tokens[row]);
+    for (int64_t row = 0; row < hidden.number; ++row)
+      context->hidden[row * 32] = -sumOf(hidden.tokens[row]);
   }
   context->barrier(context->barrierState, thread);
 }

@@ -37,13 +37,14 @@ static std::vector<int32_t> ran;
 static void countingForward(const Context *context, int32_t thread, int32_t) {
   if (thread != 0)
     return;
-  for (int64_t t = 0; t < context->tokens; ++t)
+  for (int64_t t = 0; t < context->tokens(); ++t)
     if (ran.size() < ran.capacity())
       ran.push_back(context->tokenIds[t]);
-  for (int64_t row = 0; row < context->rows; ++row)
+  const CountOfCall &wanted = context->counts[kWantedTokens];
+  for (int64_t row = 0; row < wanted.number; ++row)
     for (int32_t id = 0; id < 40; ++id)
       context->result[row * 48 + id] =
-          id == context->tokenIds[context->wantedTokens[row]] + 1 ? 1.f : 0.f;
+          id == context->tokenIds[wanted.tokens[row]] + 1 ? 1.f : 0.f;
 }
 
 namespace {

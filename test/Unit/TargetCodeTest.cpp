@@ -31,8 +31,7 @@ protected:
         qwen.packed @w.packed [@w] : tensor<16x32xf32>
           in #qwen.layout<q8_0, panel = 16, chunk = 4> at 0
         func.func @forward() attributes {qwen.arena_bytes = 1024 : i64,
-                                         qwen.max_tokens = 8 : i64,
-                                         qwen.max_rows = 2 : i64,
+                                         qwen.limits = {all = 8 : i64},
                                          qwen.ops = ["embedding"]} {
           return
         }
@@ -114,8 +113,7 @@ TEST_F(TargetCodeTest, TargetsOfOneFileShareEverythingButCode) {
   const std::string end = "; compile a file for each";
 
   mlir::Builder builder(&context);
-  for (const char *name : {"qwen.arena_bytes", "qwen.max_tokens",
-                           "qwen.max_rows", "qwen.weight_bytes"}) {
+  for (const char *name : {"qwen.arena_bytes", "qwen.weight_bytes"}) {
     TargetCode other = make("zen4");
     mlir::Operation *owner = *other.module;
     if (!owner->hasAttr(name))
@@ -127,6 +125,13 @@ TEST_F(TargetCodeTest, TargetsOfOneFileShareEverythingButCode) {
               start + name + " is " + std::to_string(value) +
                   " : i64 for the first and 7 : i64 for the second" + end);
   }
+  TargetCode limited = make("zen4");
+  setLimit(programsOf(*limited.module).front(), kWantedName, 7);
+  EXPECT_EQ(messageOf(first, limited),
+            start +
+                "qwen.limits is {all = 8 : i64} for the first and {all = 8 "
+                ": i64, wanted = 7 : i64} for the second" +
+                end);
 
   TargetCode other = make("zen4");
   programsOf(*other.module)

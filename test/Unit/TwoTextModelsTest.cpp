@@ -44,13 +44,12 @@ TEST(TwoTextModels, BothAreProgramsOfOneModule) {
       importCheckpoint(dir.path(), context, kTwoTextModels);
   EXPECT_TRUE(model.unusedTensors.empty());
   mlir::ModuleOp module = *model.module;
-  mlir::Builder builder(&context);
   const auto programs = programsOf(module);
   ASSERT_EQ(programs.size(), 2u);
   for (mlir::func::FuncOp program : programs) {
     EXPECT_EQ(program->getAttr(kModelAttr), programs[0]->getAttr(kModelAttr));
-    program->setAttr(kMaxTokensAttr, builder.getI64IntegerAttr(16));
-    program->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(16));
+    setLimit(program, kAllName, 16);
+    setLimit(program, kWantedName, 16);
   }
   const LoadedPrograms loaded(compileProgram(module), 64);
   MemoryFile image;

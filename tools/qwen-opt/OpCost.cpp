@@ -104,7 +104,7 @@ OpCost qwen::costOf(const Manifest &manifest, const TargetInfo &target,
   const OpWork &work = forward.work[op];
   const auto place = static_cast<size_t>(&target - manifest.targets.data());
   const std::vector<size_t> &kernels = forward.kernels[place][op];
-  const bool many = step.tokens > 1 && !work.wantedTokens;
+  const bool many = step.tokens > 1 && work.count == kTokensOfCall;
   const StepWork moved = workOfStep(work, step);
   const auto tokens = static_cast<double>(step.tokens);
   OpCost cost = {moved.bytes / tokens,

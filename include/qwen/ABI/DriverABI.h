@@ -31,6 +31,8 @@ using WeightOffset = Number<struct WeightOffsetKind>;
 using ImageId = Number<struct ImageIdKind>;
 /// Bytes from the begin of a page or of a state to a layer.
 using CacheOffset = Number<struct CacheOffsetKind>;
+/// Index in Context::counts.
+using CountId = Number<struct CountIdKind>;
 /// Index in Context::caches.
 using CacheId = Number<struct CacheIdKind>;
 /// Elements from one token to the next.
@@ -53,20 +55,20 @@ struct WeightPlace {
   WeightOffset offset;
 };
 /// Where a value lies in the arena: f32, with padding between tokens.
-struct Rows {
+struct FloatPlace {
   ArenaOffset at;
   Stride stride;
 };
 /// The same of a value that may be quantized: then int8, with scales and sums.
-struct BlockRows {
+struct BlockPlace {
   ArenaOffset at;
   Stride stride;
   ArenaOffset scales, sums;
 };
 // The compiler writes their fields as if the struct outside had them.
 static_assert(sizeof(WeightPlace) == size_t{2} * 8 &&
-              sizeof(Rows) == size_t{2} * 8 &&
-              sizeof(BlockRows) == size_t{4} * 8);
+              sizeof(FloatPlace) == size_t{2} * 8 &&
+              sizeof(BlockPlace) == size_t{4} * 8);
 
 /// A kernel of a product and the number of tokens that it multiplies together.
 template <typename Fn> struct DriverTile {
@@ -140,8 +142,8 @@ constexpr int64_t attentionScratch(int64_t groupQueries, int64_t headDim,
 constexpr int64_t callBlockTokens(int64_t groupQueries) {
   return groupQueries < 128 ? 128 / groupQueries : 1;
 }
-/// Floats of `scratch` of attention over the call: those of attention, a page
-/// of keys and values, and a rotated key.
+/// Floats of `scratch` of attention over the call: the same, a page of keys and
+/// values, and a rotated key.
 constexpr int64_t callAttentionScratch(int64_t groupQueries, int64_t headDim,
                                        int64_t blockTokens) {
   return attentionScratch(groupQueries, headDim, blockTokens) +
@@ -153,7 +155,7 @@ inline constexpr int64_t kExpertTokens = 32;
 /// Floats of their results that it keeps: two for each value of a block of
 /// activations.
 inline constexpr int64_t kExpertValues = kExpertTokens * 2 * kActivationBlock;
-/// The most rows that ExpertsDown adds to the sum of experts.
+/// The most values that ExpertsDown adds to the sum of experts.
 inline constexpr int64_t kMaxAddends = 2;
 /// Floats of `scratch` of ExpertsUp: results, and activations of `k` values in
 /// blocks or in f32. Each part starts at a multiple of 16.

@@ -16,10 +16,28 @@ namespace qwen {
 
 inline constexpr uint32_t kKernelAbiVersion = 10;
 
-/// Value of Context::flags if every quantizer, cache append and row of logits
-/// of the token had finite values only. Otherwise the flag is the lowest id
-/// (index in the manifest's "ops") of an op with another value.
+/// Value of a token's flag (CountOfCall) if every quantizer, cache append and
+/// row of logits of the token had finite values only. Otherwise the flag is the
+/// lowest id (index in the manifest's "ops") of an op with another value.
 inline constexpr uint32_t kNoFlag = 0xFFFFFFFF;
+
+/// How many values of a count a call has, which tokens they are, and their
+/// flags.
+struct CountOfCall {
+  int64_t number;
+  /// Of a count that selects tokens: the index of each one's token, [number].
+  /// Null of any other count.
+  const int32_t *tokens;
+  /// First op that saw a value that is not finite; the runtime sets kNoFlag
+  /// before the call. Of a count that selects tokens, the flags of all tokens.
+  uint32_t *flags;
+};
+
+/// Indices in Context::counts: the tokens of the call, those whose logits are
+/// wanted, those whose hidden values are wanted, and then the program's own
+/// counts (the manifest's "counts").
+inline constexpr int64_t kTokensOfCall = 0, kWantedTokens = 1,
+                         kHiddenTokens = 2, kFirstOwnCount = 3, kMostCounts = 8;
 
 /// Everything that one call of a program reads and writes. The runtime owns
 /// all memory. The alignment of all pointers is at least 64 bytes.
@@ -51,14 +69,10 @@ struct Context {
   /// Page numbers of each sequence, [sequence][pageTableStride]; entry p is
   /// the page of positions 64p .. 64p+63.
   const int32_t *pageTables;
-  /// Indices in the call of the tokens whose logits are wanted, [rows], and
-  /// then of those whose hidden values are wanted, [hiddenRows].
-  const int32_t *wantedTokens;
-  /// First op that saw a value that is not finite, [tokens]; the runtime sets
-  /// kNoFlag before the call.
-  uint32_t *flags;
-  /// Results: logits, f32 [rows][stride of the output], and hidden values, f32
-  /// [hiddenRows][hidden size].
+  /// What the call has of each count.
+  CountOfCall counts[kMostCounts];
+  /// Results: logits, f32 [wanted tokens][stride of the output], and hidden
+  /// values, f32 [hidden tokens][hidden size].
   float *result;
   float *hidden;
   /// Static shares: thread t runs units [u * shares[t] >> 16,
@@ -68,9 +82,6 @@ struct Context {
   /// Waits until every thread of the call has reached the barrier.
   void (*barrier)(void *state, int32_t thread);
   void *barrierState;
-  int64_t tokens;
-  int64_t rows;
-  int64_t hiddenRows;
   int64_t pageTableStride;
   /// Null, or a function that each thread calls when it begins op `op` (after
   /// the op's barrier) and, with the number of ops, when it ends.
@@ -80,8 +91,11 @@ struct Context {
   /// runtime sets zeros before the call. After the call, a route has the number
   /// of experts that have tokens.
   uint32_t *taken;
+
+  /// The number of tokens of the call.
+  int64_t tokens() const { return counts[kTokensOfCall].number; }
 };
-static_assert(sizeof(Context) == size_t{23} * 8);
+static_assert(sizeof(Context) == (18 + 3 * kMostCounts) * size_t{8});
 
 /// A program. Every thread of a call runs it with the same context.
 using ForwardFn = void(const Context *context, int32_t thread, int32_t threads);

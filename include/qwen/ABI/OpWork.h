@@ -8,6 +8,7 @@
 #ifndef QWEN_ABI_OPWORK_H
 #define QWEN_ABI_OPWORK_H
 
+#include "qwen/ABI/KernelABI.h"
 #include "qwen/Support/Fact.h"
 
 #include <cstdint>
@@ -83,8 +84,8 @@ struct OpWork {
   int64_t tokenBytes = 0;
   /// Bytes of the cache that are read for each position of a sequence.
   int64_t positionBytes = 0;
-  /// Whether the op runs on the wanted tokens only.
-  bool wantedTokens = false;
+  /// What the op runs on: an index in Context::counts.
+  int64_t count = kTokensOfCall;
   /// Whether a token attends to all tokens of its sequence, not only to those
   /// before it. Windows count so, too: the caller knows their lengths.
   bool wholeSequence = false;
@@ -101,12 +102,13 @@ inline constexpr Fact<OpWork> kWorkFacts[] = {
     {"active_bytes", &OpWork::activeBytes, 0, kMaxWork},
     {"token_bytes", &OpWork::tokenBytes, 0, kMaxWork},
     {"position_bytes", &OpWork::positionBytes, 0, kMaxWork},
-    {"wanted_tokens", &OpWork::wantedTokens},
+    {"count", &OpWork::count, 0, kMostCounts - 1},
     {"whole_sequence", &OpWork::wholeSequence},
     {"routed", &OpWork::routed}};
 
 /// A step of `sequences`, one after another: `tokens` of each from position
 /// `first` on, the last of them wanted, run in calls of at most `callTokens`.
+/// It has nothing of other counts.
 struct SequenceStep {
   int64_t first;
   int64_t tokens;

@@ -8,6 +8,7 @@
 #ifndef QWEN_ABI_PROGRAM_H
 #define QWEN_ABI_PROGRAM_H
 
+#include "qwen/ABI/KernelABI.h"
 #include "qwen/Support/Fact.h"
 
 #include <algorithm>
@@ -32,6 +33,9 @@ constexpr bool isTokenArgument(std::string_view name) {
          std::ranges::find(kAxisNames, name) != std::end(kAxisNames);
 }
 
+/// The most of a count in a call.
+inline constexpr int64_t kMostTokens = int64_t{1} << 20;
+
 /// The most floats of a row, or from one to the next.
 inline constexpr double kMaxWidth = 0x1p31;
 
@@ -42,19 +46,22 @@ struct ProgramValue {
   /// Floats of a row, and from one row to the next; 0 for integers of tokens.
   int64_t width = 0;
   int64_t stride = 0;
-  /// Bytes from the start of the arena to the row of the first token; -1 for
-  /// other values.
+  /// Bytes from the start of the arena to the first row; -1 for other values.
   int64_t offset = -1;
+  /// What rows in the arena count: an index in Context::counts.
+  int64_t count = kTokensOfCall;
   /// The program that leaves the rows of an argument there, as its result of
   /// the same name. Empty if the caller gives them.
   std::string from = {};
 };
 
 /// The keys of a value in the manifest beside "name". A key with the value 0 is
-/// left out.
+/// left out, and only kCountFact may be absent of rows.
 inline constexpr Fact<ProgramValue> kValueFacts[] = {
     {"width", &ProgramValue::width, 1, kMaxWidth},
     {"stride", &ProgramValue::stride, 1, kMaxWidth}};
+inline constexpr Fact<ProgramValue> kCountFact = {"count", &ProgramValue::count,
+                                                  0, kMostCounts - 1};
 
 } // namespace qwen
 

@@ -18,7 +18,9 @@ def Qwen_Dialect : Dialect {
     activations of a ragged batch; its first dimension counts tokens. The
     type is `tensor<?xNxf32>`, or `tensor<?xNxi8, #qwen.blocks<128>>` for
     activations quantized in blocks (int8 values with a scale for each block and
-    a sum for each group of 32 values). Weights are symbols that name a
+    a sum for each group of 32 values). Such a type counts all tokens;
+    `#qwen.count` names another count. A program has a limit for each of its
+    counts, and its first argument counts the tokens of the call. Weights are symbols that name a
     source of values (`qwen.weight`) or bytes of the weight image (`qwen.packed`);
     they are never constants. The KV cache is a resource; `qwen.append` and
     `qwen.attention` have effects on it.
@@ -37,17 +39,32 @@ class Qwen_Attr<string name, string attrMnemonic, list<Trait> traits = []>
   let mnemonic = attrMnemonic;
 }
 
+def Qwen_CountAttr : Qwen_Attr<"Count", "count"> {
+  let summary = "What the first dimension of a value counts";
+  let description = [{
+    Encoding of a tensor: a word of lower-case letters, digits and `_`. `wanted`
+    are the tokens whose logits are wanted. A tensor without it counts `all`
+    tokens.
+
+    Example: `tensor<?x896xf32, #qwen.count<wanted>>`
+  }];
+  let parameters = (ins "::mlir::StringAttr":$name);
+  let hasCustomAssemblyFormat = 1;
+  let genVerifyDecl = 1;
+}
+
 def Qwen_BlocksAttr : Qwen_Attr<"Blocks", "blocks"> {
   let summary = "Activations quantized in blocks";
   let description = [{
     Encoding of a tensor of int8 values: each `size` consecutive values of a
     token form a block with an f32 scale; the last block may be shorter. The
-    exact sum of each group of 32 values is stored too.
+    exact sum of each group of 32 values is stored too. `count` is what the
+    tensor counts.
 
-    Example: `tensor<?x896xi8, #qwen.blocks<128>>`
+    Examples: `tensor<?x896xi8, #qwen.blocks<128>>`, `tensor<?x896xi8, #qwen.blocks<128, <wanted>>>`
   }];
-  let parameters = (ins "int64_t":$size);
-  let assemblyFormat = "`<` $size `>`";
+  let parameters = (ins "int64_t":$size, OptionalParameter<"::qwen::CountAttr">:$count);
+  let assemblyFormat = "`<` $size (`,` $count^)? `>`";
   let genVerifyDecl = 1;
 }
 
@@ -173,8 +190,8 @@ def Qwen_FrequenciesAttr : Qwen_Attr<"Frequencies", "frequencies", [DeclareAttrI
 def Qwen_SectionsAttr : Qwen_Attr<"Sections", "sections"> {
   let summary = "The frequencies that rotate by time, height and width";
   let description = [{
-    How many frequencies of a token with three positions rotate by each of them. Those of the time come first, then those of the
-    height and of the width. `interleaved`: frequency j rotates by the height if j mod 3 is 1 and j < 3 * heights, by the width
+    How many frequencies of a token with three positions rotate by each position: the time comes first, then the height and the
+    width. `interleaved`: frequency j rotates by the height if j mod 3 is 1 and j < 3 * heights, by the width
     if j mod 3 is 2 and j < 3 * widths, and by the time otherwise.
 
     Example: `#qwen.sections<16, 24, 24>`, `#qwen.sections<24, 20, 20, interleaved = true>`

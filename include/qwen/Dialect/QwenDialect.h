@@ -11,6 +11,7 @@
 #include "qwen/ABI/DriverABI.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/ABI/OpWork.h"
+#include "qwen/ABI/Program.h"
 #include "qwen/Weights/WeightSource.h"
 
 #include "mlir/Bytecode/BytecodeOpInterface.h"
@@ -39,7 +40,21 @@ llvm::hash_code hash_value(CpuFeatureSet features);
 #include "qwen/Dialect/QwenAttributes.h.inc"
 
 namespace qwen {
-/// Whether `type` is tensor<?xi32>.
+/// The count of types that name none, and the one of the tokens whose logits
+/// are wanted.
+inline constexpr char kAllName[] = "all", kWantedName[] = "wanted";
+/// The most letters of a count's name.
+inline constexpr size_t kMaxCountName = 32;
+
+/// What the first dimension of `type` counts; null of `all`.
+CountAttr countOf(mlir::Type type);
+inline CountAttr countOf(mlir::Value value) { return countOf(value.getType()); }
+/// The name of a count; `all` of null.
+llvm::StringRef nameOf(CountAttr count);
+/// The count of that name; null of `all`.
+CountAttr countNamed(mlir::MLIRContext *context, llvm::StringRef name);
+
+/// Whether `type` is tensor<?xi32>, of any count. So it is of the types below.
 bool isTokenIntegers(mlir::Type type);
 /// Whether `type` is tensor<?xNxf32>, N from 1 to kMaxDimension.
 bool isFloatActivations(mlir::Type type);
@@ -83,12 +98,12 @@ inline constexpr char kTargetFeaturesAttr[] = "qwen.target_features";
 
 // Attributes of a program, which is a function.
 
+/// The most that a call has of each count: a dictionary of i64 from 1 to
+/// kMostTokens.
+inline constexpr char kLimitsAttr[] = "qwen.limits";
+
 /// The facts of its model, a dictionary (the manifest's "programs[i].model").
 inline constexpr char kModelAttr[] = "qwen.model";
-/// Most tokens and wanted tokens of one call, i64 from 1 to kMostTokens.
-inline constexpr char kMaxTokensAttr[] = "qwen.max_tokens";
-inline constexpr char kMaxRowsAttr[] = "qwen.max_rows";
-inline constexpr int64_t kMostTokens = int64_t{1} << 20;
 /// Tokens that a sequence can step back without a snapshot of its fixed state,
 /// i64 from 0 to kMostStepBack; 0 without the attribute.
 inline constexpr char kStepBackAttr[] = "qwen.step_back";
@@ -97,6 +112,9 @@ inline constexpr char kArenaBytesAttr[] = "qwen.arena_bytes";
 /// Names of the program's ops by their plan's id, an array of strings (the
 /// manifest's "ops"). qwen-lower sets this and the following ones.
 inline constexpr char kOpsAttr[] = "qwen.ops";
+/// Names of what the tokens of a call count and of the program's own counts
+/// (ownCounts), an array of strings.
+inline constexpr char kCountsAttr[] = "qwen.counts";
 /// The caches that these ops use, an array of dictionaries (the manifest's
 /// "caches").
 inline constexpr char kCachesAttr[] = "qwen.caches";
@@ -111,8 +129,8 @@ inline constexpr char kInputsAttr[] = "qwen.inputs";
 inline constexpr char kOutputsAttr[] = "qwen.outputs";
 
 // Attributes of arguments and results of a program. An argument is ids or
-// positions of the tokens, or their activations in f32. A result is the logits
-// of the wanted tokens, or activations of all tokens, which stay in the arena.
+// positions of the tokens of the call, or activations in f32. A result is the
+// logits of the wanted tokens, or activations, which stay in the arena.
 
 /// The name of activations, a string.
 inline constexpr char kNameAttr[] = "qwen.name";
@@ -131,6 +149,24 @@ int64_t indexOf(mlir::ModuleOp module, mlir::FlatSymbolRefAttr image);
 
 /// The programs of a module in order: its public functions with a body.
 llvm::SmallVector<mlir::func::FuncOp> programsOf(mlir::ModuleOp module);
+
+/// The most that a call of `program` has of a count; none if it has no limit.
+std::optional<int64_t> limitOf(mlir::func::FuncOp program,
+                               llvm::StringRef name);
+inline std::optional<int64_t> limitOf(mlir::func::FuncOp program,
+                                      CountAttr count) {
+  return limitOf(program, nameOf(count));
+}
+/// Sets that limit of the count `name`.
+void setLimit(mlir::func::FuncOp program, llvm::StringRef name, int64_t most);
+/// What the first argument of `program` counts: the tokens of a call.
+CountAttr tokensOfCall(mlir::func::FuncOp program);
+/// The counts of `program` beside those that every call has, in the order of
+/// their indices in Context::counts, from kFirstOwnCount on.
+llvm::SmallVector<mlir::StringAttr> ownCounts(mlir::func::FuncOp program);
+/// The index of a count in Context::counts of a call of `program`; none of one
+/// that has no limit.
+std::optional<int64_t> indexOf(mlir::func::FuncOp program, CountAttr count);
 
 //===----------------------------------------------------------------------===//
 // What ForwardOp says of an op
@@ -186,6 +222,7 @@ struct CacheUse {
 };
 
 class ForwardOp;
+class ViewOp;
 
 /// Where the cache of an op lies: bytes from one page or one state to the next,
 /// and from there to the layer.
@@ -236,8 +273,12 @@ struct DriverCall {
 namespace detail {
 /// Whether one of `uses` is of matrices that the op multiplies.
 bool hasMatrices(llvm::ArrayRef<WeightUse> uses);
-/// Checks kernels and plan of `op`.
+/// Checks that all values of `op` count the same.
+mlir::LogicalResult verifyCounts(mlir::Operation *op);
+/// Checks what the values of `op` count, its kernels and its plan.
 mlir::LogicalResult verifyForwardOp(ForwardOp op);
+/// Checks that `op` is a view of tokens that its operand has.
+mlir::LogicalResult verifyViewOp(ViewOp op);
 /// Checks that `symbol` is a weight of `shape`, in which a dynamic size stands
 /// for any.
 mlir::LogicalResult verifyWeight(mlir::Operation *op,
@@ -272,19 +313,28 @@ StreamUse streamUseOf(mlir::Operation *op);
 /// The kernel of `kind` that `op` has; null before qwen-select-kernels.
 const KernelInfo *kernelOf(ForwardOp op, KernelOp kind);
 
-/// Whether `op` works on the wanted tokens only: a norm that gathers them, or
-/// an op behind it.
-bool isOverWantedTokens(mlir::Operation *op);
+/// What `op` runs on: what its values count.
+CountAttr runsOn(ForwardOp op);
+
+/// Whether `value` has tokens that its user must gather.
+bool isSelected(mlir::Value value);
 
 /// The number of values of a token, or of a choice, in `activations`, or of
 /// integers.
 int64_t widthOf(mlir::Value activations);
 
+/// The type of `sizes` values, f32 by default, for each token of `value`.
+mlir::RankedTensorType rowsLike(mlir::Value value,
+                                llvm::ArrayRef<int64_t> sizes,
+                                mlir::Type element = {});
+
 /// The choices of a token in activations of experts; 1 of other values.
 int64_t choicesOfToken(mlir::Value value);
 
-/// Where a planned value lies, or null. qwen.wanted_tokens is a view of its
-/// input.
+/// What `value` is a view of, or `value` itself.
+mlir::Value rootOf(mlir::Value value);
+
+/// Where a planned value lies, or null.
 BufferAttr bufferOf(mlir::Value value);
 
 /// What `program` returns under `name`, or null.

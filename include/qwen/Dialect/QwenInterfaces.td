@@ -47,9 +47,16 @@ def Qwen_ForwardOp : OpInterface<"ForwardOp"> {
         "::mlir::OpOperand *", "getInPlaceOperand", (ins), "", [{ return nullptr; }]>,
     InterfaceMethod<[{
         Changes `work`, which has the bytes of operands, results and weights:
-        bytes of a cache, bytes of weights that a token does not read, wanted
-        tokens.
+        bytes of a cache, bytes of weights that a token does not read.
       }], "void", "addWork", (ins "::qwen::OpWork &":$work), "", [{ return; }]>,
+
+    InterfaceMethod<[{
+        Whether the op reads ids, positions or sequences, which only the tokens
+        of the call have: then its values count these.
+      }], "bool", "readsCall", (ins), "",
+        [{ return $_op.getCacheUse() || ::llvm::any_of($_op->getOperandTypes(), ::qwen::isTokenIntegers); }]>,
+    InterfaceMethod<"Whether the op gathers the tokens of its first operand where these are selected (ViewOp).",
+        "bool", "gathersTokens", (ins), "", [{ return false; }]>,
 
     InterfaceMethod<"The call of the driver for a planned op.",
         "::qwen::DriverCall", "getDriverCall", (ins "const ::qwen::CallFacts &":$facts)>,
@@ -85,6 +92,24 @@ def Qwen_StreamOp : OpInterface<"StreamOp"> {
     InterfaceMethod<"Replaces this vector.", "void", "setChannelFactors",
         (ins "::mlir::FlatSymbolRefAttr":$factors), "", [{ (void)factors; }]>,
   ];
+}
+
+def Qwen_ViewOp : OpInterface<"ViewOp"> {
+  let description = [{
+    An op that computes nothing: its only result is a view of its only operand,
+    which counts something else. The view has selected tokens of the operand,
+    which the call names, or joins consecutive ones.
+  }];
+  let cppNamespace = "::qwen";
+  let methods = [
+    InterfaceMethod<[{
+        How many tokens of the operand, one after another, are one of the result:
+        1 if the result has selected tokens.
+      }], "int64_t", "getJoinedTokens", (ins), "", [{ return 1; }]>,
+  ];
+  let verify = [{
+    return ::qwen::detail::verifyViewOp(::llvm::cast<::qwen::ViewOp>($_op));
+  }];
 }
 
 def Qwen_SourceInterface : AttrInterface<"SourceAttrInterface"> {

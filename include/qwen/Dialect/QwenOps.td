@@ -75,9 +75,8 @@ def Qwen_EmbeddingOp : Qwen_ComputeOp<"embedding", "Token", [Pure, DeclareOpInte
 
 def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", "Token",
     [Pure, DeclareOpInterfaceMethods<Qwen_StreamOp, ["getChannelFactors", "setChannelFactors"]>],
-    ["getWeightUses", "canQuantizeResult", "addWork"],
-    (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$weight, Qwen_PositiveNumber:$eps,
-         OptionalAttr<Qwen_Count>:$head_dim),
+    ["getWeightUses", "canQuantizeResult", "gathersTokens"],
+    (ins Qwen_FloatActivations:$input, FlatSymbolRefAttr:$weight, Qwen_PositiveNumber:$eps, OptionalAttr<Qwen_Count>:$head_dim),
     "$input `,` $weight `eps` custom<Float>($eps) (`heads` $head_dim^)?",
     "type($input) `->` type($result)"> {
   let summary = "Root-mean-square norm";
@@ -295,9 +294,8 @@ def Qwen_RopeOp : Qwen_Op<"rope", [Pure, AllTypesMatch<["input", "result"]>,
 }
 
 /// An op that norms heads (with `norm` and `eps`) and rotates them (with `rope`) before it uses them. `values` are its operands
-/// without cos and sin, `sizes` its layer of the KV cache and its numbers of heads. `format` is that of the layer's keys and values.
-class Qwen_HeadsOp<string mnemonic, list<Trait> traits, dag values, dag sizes, string syntax,
-                   string sizesSyntax, string types>
+/// without cos and sin, `sizes` its layer of the KV cache and its numbers of heads. `format` is the layer's format of keys and values.
+class Qwen_HeadsOp<string mnemonic, list<Trait> traits, dag values, dag sizes, string syntax, string sizesSyntax, string types>
     : Qwen_ComputeOp<mnemonic, "TokenHead",
           traits # [AttrSizedOperandSegments, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>],
           ["getWeightUses", "getCacheUse", "setCacheFormat", "addWork"],
@@ -369,7 +367,7 @@ def Qwen_AttentionOp : Qwen_HeadsOp<"attention", [AllTypesMatch<["queries", "res
     int64_t getHeadDim();
     /// The op of the same block that appends to the layer, or null.
     AppendOp getAppend();
-    /// The values that the op weighs: its own, those of getAppend(), or null.
+    /// The values that the op weighs: its own, getAppend()'s, or null.
     ::mlir::Value getWeighed();
   }];
 }
@@ -421,8 +419,7 @@ def Qwen_ShortConvolutionOp : Qwen_ComputeOp<"short_convolution", "Columns",
 
 def Qwen_DeltaGatesOp : Qwen_ComputeOp<"delta_gates", "Token",
     [Pure, AllTypesMatch<["a", "b", "decay", "beta"]>], ["getWeightUses"],
-    (ins Qwen_FloatActivations:$a, Qwen_FloatActivations:$b, FlatSymbolRefAttr:$rate,
-         FlatSymbolRefAttr:$bias),
+    (ins Qwen_FloatActivations:$a, Qwen_FloatActivations:$b, FlatSymbolRefAttr:$rate, FlatSymbolRefAttr:$bias),
     "$a `,` $b `,` $rate `,` $bias", "type($a)"> {
   let summary = "Decay and strength of each value head";
   let description = [{
@@ -440,8 +437,7 @@ def Qwen_DeltaGatesOp : Qwen_ComputeOp<"delta_gates", "Token",
 def Qwen_DeltaRuleOp : Qwen_ComputeOp<"delta_rule", "Columns",
     [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>, AllTypesMatch<["decay", "beta"]>],
     ["getCacheUse"],
-    (ins Qwen_FloatActivations:$input, Qwen_FloatActivations:$decay, Qwen_FloatActivations:$beta,
-         Qwen_Layer:$layer, Qwen_Count:$key_heads, UnitAttr:$interleaved),
+    (ins Qwen_FloatActivations:$input, Qwen_FloatActivations:$decay, Qwen_FloatActivations:$beta, Qwen_Layer:$layer, Qwen_Count:$key_heads, UnitAttr:$interleaved),
     "$input `,` $decay `,` $beta `layer` custom<Integer>($layer) `key_heads` custom<Integer>($key_heads) (`interleaved` $interleaved^)?",
     "type($input) `,` type($decay) `->` type($result)"> {
   let summary = "The gated delta rule";
@@ -508,16 +504,19 @@ def Qwen_CountOp : Qwen_ComputeOp<"count", "Columns", [Pure], [],
 // Output
 //===----------------------------------------------------------------------===//
 
-def Qwen_WantedTokensOp : Qwen_Op<"wanted_tokens", [Pure, SameOperandsAndResultType, DeclareOpInterfaceMethods<Qwen_StreamOp>]> {
+def Qwen_WantedTokensOp : Qwen_Op<"wanted_tokens", [Pure, InferTypeOpAdaptor, DeclareOpInterfaceMethods<Qwen_StreamOp>,
+                                                  DeclareOpInterfaceMethods<Qwen_ViewOp>]> {
   let summary = "Selects the wanted tokens";
   let description = [{
-    Token i of the result is token wantedTokens[i] of the input (Context in
-    qwen/ABI/KernelABI.h). The op is a view: its user gathers the tokens.
+    Token i of the result is the i-th token whose logits are wanted (`counts` of
+    Context in qwen/ABI/KernelABI.h). The op is a view: its user gathers the
+    tokens. The result counts `wanted`.
 
     Example:
 
     ```mlir
     %last = qwen.wanted_tokens %x : tensor<?x896xf32>
+    %y = qwen.rms_norm %last, @norm eps 1.0e-06 : tensor<?x896xf32, #qwen.count<wanted>> -> tensor<?x896xf32, #qwen.count<wanted>>
     ```
   }];
   let arguments = (ins Qwen_FloatActivations:$input);
@@ -526,15 +525,15 @@ def Qwen_WantedTokensOp : Qwen_Op<"wanted_tokens", [Pure, SameOperandsAndResultT
 }
 
 def Qwen_TurnOp : Qwen_ComputeOp<"turn", "Token", [Pure],
-    ["getWeightUses", "canQuantizeResult", "addWork"],
+    ["getWeightUses", "canQuantizeResult"],
     (ins Qwen_FloatActivations:$input, UnitAttr:$back, FlatSymbolRefAttr:$rotation),
     "$input (`back` $back^)? `,` $rotation", "type($input) `->` type($result)"> {
   let summary = "Turns the activations of each token by a rotation";
   let description = [{
     x R for the activations x of each token, or x R^T with `back`. `rotation` is a vector with the
     values of #qwen.rotation. With a quantized result type, the op also quantizes
-    its result in blocks. The op before `qwen.lm_head` works on the wanted tokens
-    and, like it, does nothing if the caller wants hidden values.
+    its result in blocks. The op before `qwen.lm_head` does nothing, like it, if
+    the caller wants hidden values.
 
     Example:
 
@@ -548,7 +547,7 @@ def Qwen_TurnOp : Qwen_ComputeOp<"turn", "Token", [Pure],
 }
 
 def Qwen_LmHeadOp : Qwen_ComputeOp<"lm_head", "Panel", [Pure, DeclareOpInterfaceMethods<Qwen_StreamOp>],
-    ["getWeightUses", "getResultPlace", "addWork"],
+    ["getWeightUses", "getResultPlace"],
     (ins Qwen_Activations:$input, FlatSymbolRefAttr:$weight),
     "$input `,` $weight", "type($input) `->` type($result)"> {
   let summary = "Computes the logits of the wanted tokens";
@@ -561,7 +560,8 @@ def Qwen_LmHeadOp : Qwen_ComputeOp<"lm_head", "Panel", [Pure, DeclareOpInterface
     Example:
 
     ```mlir
-    %logits = qwen.lm_head %x, @model.embed_tokens.weight : tensor<?x896xf32> -> tensor<?x151936xf32>
+    %logits = qwen.lm_head %x, @model.embed_tokens.weight
+        : tensor<?x896xf32, #qwen.count<wanted>> -> tensor<?x151936xf32, #qwen.count<wanted>>
     ```
   }];
   let results = (outs Qwen_FloatActivations:$result);

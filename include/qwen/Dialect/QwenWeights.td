@@ -13,9 +13,9 @@ class Qwen_Op<string mnemonic, list<Trait> traits = []>
 def Qwen_ImageOp : Qwen_Op<"image", [Symbol]> {
   let summary = "A weight image beside the model's";
   let description = [{
-    Has the weights and parts whose `image` is its name: those of an adapter, or
-    of a draft head in another file. All others are in the image of the model.
-    qwen-pack sets its `bytes`.
+    Has the weights and parts whose `image` is its name, for example an adapter
+    or a draft head in another file. All other weights and parts are in the
+    image of the model. qwen-pack sets its `bytes`.
 
     Example:
 

@@ -37,8 +37,7 @@ struct PipelineOptions {
 /// Adds the passes that bring an imported graph to `options.last`, and a stage
 /// verifier after the last pass of each stage. The pipeline does not lower to
 /// calls: `last` is at most Stage::Packed. Stage::Packed requires
-/// qwen.target_features of the module, and qwen.max_tokens and qwen.max_rows of
-/// each program.
+/// qwen.target_features of the module, and qwen.limits of each program.
 void buildPipeline(mlir::OpPassManager &manager,
                    const PipelineOptions &options);
 

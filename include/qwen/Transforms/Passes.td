@@ -156,9 +156,8 @@ def Plan : Qwen_Pass<"qwen-plan"> {
     panels of the same tokens) if no other op of its phase or of a later one
     reads the residual.
 
-    The alignment of buffers is 64 bytes. A buffer has room for `qwen.max_tokens`
-    tokens or, after `qwen.wanted_tokens`, for `qwen.max_rows`. The results of
-    a fused product share one buffer, side by side for each token. The result of
+    The alignment of buffers is 64 bytes. A buffer has room for the limit of what
+    its value counts (`qwen.limits`). The results of a fused product share one buffer, side by side for each token. The result of
     `qwen.lm_head` is the result of the call and not in the arena (offset -1).
     Sets `qwen.arena_bytes` of each program.
 
@@ -174,9 +173,8 @@ def VerifyPlan : Qwen_Pass<"qwen-verify-plan"> {
     Checks the result of qwen-plan by independent rules:
 
     - A barrier lies between an op and each op whose result it reads. Only ops
-      with tokens as units may follow each other without one. They must have the
-      same number of tokens, and `qwen.wanted_tokens` must not gather any of them:
-      then a thread reads the tokens that it wrote. Threads may steal units of
+      with tokens as units may follow each other without one. No view may lie
+      between them: then a thread reads the tokens that it wrote. Threads may steal units of
       products and attention, so a thread's units differ between two of those.
     - An op before `qwen.attention` appends to its layer of the cache. A barrier
       lies between the two, and between `qwen.attention` and a later append. A

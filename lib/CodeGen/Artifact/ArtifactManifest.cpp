@@ -91,6 +91,22 @@ static json describeKernels(const TargetCode &code,
   return ops;
 }
 
+/// The limits of a call. The program's own counts come in the order of
+/// Context::counts.
+static json describeLimits(mlir::func::FuncOp program) {
+  const auto names = program->getAttrOfType<mlir::ArrayAttr>(kCountsAttr)
+                         .getAsRange<mlir::StringAttr>();
+  json limits = {{"tokens", *limitOf(program, *names.begin())}};
+  if (const auto rows = limitOf(program, kWantedName))
+    limits["rows"] = *rows;
+  if (program->hasAttr(kStepBackAttr))
+    limits["step_back"] = toJson(program->getAttr(kStepBackAttr));
+  for (mlir::StringAttr name : llvm::drop_begin(names))
+    limits["counts"].push_back(
+        {{"name", name.str()}, {"most", *limitOf(program, name)}});
+  return limits;
+}
+
 static json describePrograms(llvm::ArrayRef<TargetCode> targets) {
   json list = json::array();
   for (auto [i, program] :
@@ -101,13 +117,9 @@ static json describePrograms(llvm::ArrayRef<TargetCode> targets) {
     const auto fact = [&](const char *attribute) {
       return toJson(program->getAttr(attribute));
     };
-    json limits = {{"tokens", fact(kMaxTokensAttr)},
-                   {"rows", fact(kMaxRowsAttr)}};
-    if (program->hasAttr(kStepBackAttr))
-      limits["step_back"] = fact(kStepBackAttr);
     list.push_back({{"name", program.getSymName().str()},
                     {"model", fact(kModelAttr)},
-                    {"limits", std::move(limits)},
+                    {"limits", describeLimits(program)},
                     {"arena_bytes", fact(kArenaBytesAttr)},
                     {"caches", fact(kCachesAttr)},
                     {"inputs", fact(kInputsAttr)},

@@ -75,9 +75,9 @@ public:
                (*other.module)->getAttr(kWeightBytesAttr));
     for (auto [a, b] :
          llvm::zip_equal(programsOf(*first.module), programsOf(*other.module)))
-      for (const char *name : {kModelAttr, kMaxTokensAttr, kMaxRowsAttr,
-                               kStepBackAttr, kArenaBytesAttr, kInputsAttr,
-                               kOutputsAttr, kOpsAttr, kWorkAttr, kCachesAttr})
+      for (const char *name :
+           {kModelAttr, kLimitsAttr, kStepBackAttr, kArenaBytesAttr,
+            kInputsAttr, kOutputsAttr, kOpsAttr, kWorkAttr, kCachesAttr})
         checkEqual(name, a->getAttr(name), b->getAttr(name));
     checkSymbols<ImageOp>();
     checkSymbols<WeightOp>();

@@ -18,7 +18,7 @@ struct Rotation {
   const float *norm;
   float eps;
   /// cos and sin of all tokens.
-  FloatRows cos, sin;
+  Floats cos, sin;
   /// `half` is half of the values that are rotated.
   int64_t headDim, half;
   /// headDim floats for headNorm.
@@ -49,8 +49,8 @@ QWEN_SPECIALISED Rotation rotationOf(const Context *context,
           fixed.headNorm,
           weightsAt(context, of.norm),
           of.eps,
-          rowsAt(context, of.cos),
-          rowsAt(context, of.sin),
+          floatsAt(context, of.cos),
+          floatsAt(context, of.sin),
           fixed.headDim,
           fixed.half,
           scratch};
@@ -66,8 +66,8 @@ QWEN_SPECIALISED Rotation plainRotationOf(const Context *context,
           .headNorm = nullptr,
           .norm = nullptr,
           .eps = 0,
-          .cos = rowsAt(context, of.cos),
-          .sin = rowsAt(context, of.sin),
+          .cos = floatsAt(context, of.cos),
+          .sin = floatsAt(context, of.sin),
           .headDim = fixed.headDim,
           .half = fixed.half,
           .normed = nullptr};
@@ -103,14 +103,14 @@ struct CacheLayout {
 /// A unit is a KV head of one token.
 QWEN_ENTRY(Append, Append) {
   const AppendArguments of = arguments;
-  const FloatRows keys = rowsAt(context, of.keys),
-                  values = rowsAt(context, of.values);
+  const Floats keys = floatsAt(context, of.keys),
+               values = floatsAt(context, of.values);
   const int64_t headDim = fixed.headDim;
   float *scratch = fixed.scratch;
   const Rotation rotation = rotationOf(context, of, fixed, scratch + headDim);
   const CacheLayout layout(fixed, of.layer);
   forUnits(
-      context, thread, context->tokens * fixed.kvHeads,
+      context, thread, context->tokens() * fixed.kvHeads,
       [&](int64_t unit) QWEN_SPECIALISED_LAMBDA {
         const int64_t token = unit / fixed.kvHeads, head = unit % fixed.kvHeads;
         const auto [page, slot] = slotOf(context, token);
@@ -133,7 +133,7 @@ namespace {
 template <typename Instance> struct Attention {
   const Context *context;
   Rotation rotation;
-  FloatRows queries, out;
+  Floats queries, out;
   Instance fixed;
 
   /// Tokens that see the same pages. The first sees `visible` positions. The
@@ -264,7 +264,7 @@ template <typename Instance, typename Compute>
 QWEN_SPECIALISED static void
 forTokenBlocks(const Context *context, int32_t thread, OpId op,
                const Instance &fixed, const Compute &compute) {
-  const int64_t tokens = context->tokens;
+  const int64_t tokens = context->tokens();
   const int64_t kvHeads = fixed.kvHeads, blockTokens = fixed.blockTokens;
   const int64_t blocks = ceilDiv(tokens, blockTokens);
   forStolenUnits(context, thread, op, blocks * kvHeads, 1, 1,
@@ -321,7 +321,7 @@ QWEN_ENTRY(Attention, Attention) {
                  fixed.scratch + attentionScratch(fixed.groupQueries,
                                                   fixed.headDim,
                                                   fixed.blockTokens)),
-      rowsAt(context, of.queries), rowsAt(context, of.out), fixed};
+      floatsAt(context, of.queries), floatsAt(context, of.out), fixed};
   const CacheLayout layout(fixed, of.layer);
   forTokenBlocks(
       context, thread, of.op, fixed,
@@ -352,7 +352,7 @@ static inline Range fieldOf(const Context *context, int64_t token,
   Range field = {token, token + 1};
   while (field.begin > 0 && isSame(field.begin - 1))
     --field.begin;
-  while (field.end < context->tokens && isSame(field.end))
+  while (field.end < context->tokens() && isSame(field.end))
     ++field.end;
   return field;
 }
@@ -363,7 +363,7 @@ struct CallPages {
   const Context *context;
   const CallAttentionInstance &fixed;
   const Rotation &rotation;
-  FloatRows keys, values;
+  Floats keys, values;
   OpId op;
   float *memory;
   Range field;
@@ -400,13 +400,13 @@ QWEN_ENTRY(CallAttention, CallAttention) {
   const CallAttentionArguments of = arguments;
   const Rotation rotation = plainRotationOf(context, of, fixed);
   const Attention<CallAttentionInstance> attention = {
-      context, rotation, rowsAt(context, of.queries), rowsAt(context, of.out),
-      fixed};
+      context, rotation, floatsAt(context, of.queries),
+      floatsAt(context, of.out), fixed};
   CallPages pages = {context,
                      fixed,
                      rotation,
-                     rowsAt(context, of.keys),
-                     rowsAt(context, of.values),
+                     floatsAt(context, of.keys),
+                     floatsAt(context, of.values),
                      of.op,
                      fixed.scratch + attentionScratch(fixed.groupQueries,
                                                       fixed.headDim,

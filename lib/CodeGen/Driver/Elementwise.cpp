@@ -20,8 +20,8 @@ void qwen::qwenDriverBarrier(const Context *context, int32_t thread) {
 QWEN_ENTRY(Embedding, Embedding) {
   const EmbeddingArguments of = arguments;
   const auto *table = weightsAt<uint8_t>(context, of.weight);
-  const FloatRows out = rowsAt(context, of.out);
-  forUnits(context, thread, context->tokens,
+  const Floats out = floatsAt(context, of.out);
+  forUnits(context, thread, context->tokens(),
            [&](int64_t token) QWEN_SPECIALISED_LAMBDA {
              fixed.kernel(table, context->tokenIds[token], of.k, out.of(token));
            });
@@ -34,8 +34,8 @@ QWEN_SPECIALISED static void makeTable(const Context *context, int32_t thread,
                                        const RopeTableArguments &of,
                                        const Compute &compute) {
   const float *inverse = weightsAt(context, of.frequencies);
-  const FloatRows cos = rowsAt(context, of.cos), sin = rowsAt(context, of.sin);
-  forUnits(context, thread, context->tokens,
+  const Floats cos = floatsAt(context, of.cos), sin = floatsAt(context, of.sin);
+  forUnits(context, thread, context->tokens(),
            [&](int64_t token) QWEN_SPECIALISED_LAMBDA {
              float *c = cos.of(token), *s = sin.of(token);
              compute(token, inverse, c, s);
@@ -82,22 +82,24 @@ QWEN_ENTRY(RopeSections, RopeTable) {
 // Norms and quantization
 //===----------------------------------------------------------------------===//
 
-/// Calls compute(i, token) for the thread's share of all tokens, or of the
-/// wanted ones: result i is of token `token`.
+/// Calls compute(i, token) for the thread's share of a count. Result i belongs
+/// to value `token` of the input: to value i, or to the i-th token that the
+/// count selects.
 template <typename Compute>
 QWEN_SPECIALISED static void forTokens(const Context *context, int32_t thread,
-                                       bool wanted, const Compute &compute) {
-  forUnits(context, thread, wanted ? context->rows : context->tokens,
+                                       const CountOfCall &count, bool gathers,
+                                       const Compute &compute) {
+  forUnits(context, thread, count.number,
            [&](int64_t i) QWEN_SPECIALISED_LAMBDA {
-             compute(i, wanted ? wantedToken(context, i) : i);
+             compute(i, gathers ? count.tokens[i] : i);
            });
 }
 
 QWEN_ENTRY(RmsNormF32, RmsNorm) {
   const RmsNormArguments of = arguments;
   const float *w = weightsAt(context, of.weight);
-  const FloatRows in = rowsAt(context, of.in), out = rowsAt(context, of.out);
-  forTokens(context, thread, of.wanted != 0,
+  const Floats in = floatsAt(context, of.in), out = floatsAt(context, of.out);
+  forTokens(context, thread, context->counts[of.count], of.gathers != 0,
             [&](int64_t i, int64_t token) QWEN_SPECIALISED_LAMBDA {
               fixed.kernel(in.of(token), w, of.k, of.eps, out.of(i));
             });
@@ -106,12 +108,13 @@ QWEN_ENTRY(RmsNormF32, RmsNorm) {
 QWEN_ENTRY(RmsNormQ8, RmsNorm) {
   const RmsNormArguments of = arguments;
   const float *w = weightsAt(context, of.weight);
-  const FloatRows in = rowsAt(context, of.in);
+  const Floats in = floatsAt(context, of.in);
   const Quantized out = quantizedAt(context, of.out, of.k);
-  forTokens(context, thread, of.wanted != 0,
+  const CountOfCall &count = context->counts[of.count];
+  forTokens(context, thread, count, of.gathers != 0,
             [&](int64_t i, int64_t token) QWEN_SPECIALISED_LAMBDA {
               const Quantized y = out.of(i);
-              flag(context, token, of.op,
+              flag(count, i, of.op,
                    fixed.kernel(in.of(token), w, of.k, of.eps, y.codes,
                                 y.scales, y.sums));
             });
@@ -120,45 +123,46 @@ QWEN_ENTRY(RmsNormQ8, RmsNorm) {
 QWEN_ENTRY(HiddenRows, RmsNorm) {
   const RmsNormArguments of = arguments;
   const float *w = weightsAt(context, of.weight);
-  const FloatRows in = rowsAt(context, of.in);
-  forUnits(context, thread, context->hiddenRows,
-           [&](int64_t row) QWEN_SPECIALISED_LAMBDA {
-             const int64_t token = wantedToken(context, context->rows + row);
-             float *y = context->hidden + row * of.k;
-             fixed.norm(in.of(token), w, of.k, of.eps, y);
-             flag(context, token, of.op, fixed.check(y, of.k));
-           });
+  const Floats in = floatsAt(context, of.in);
+  const CountOfCall &count = context->counts[of.count];
+  forTokens(context, thread, count, of.gathers != 0,
+            [&](int64_t i, int64_t token) QWEN_SPECIALISED_LAMBDA {
+              float *y = context->hidden + i * of.k;
+              fixed.norm(in.of(token), w, of.k, of.eps, y);
+              flag(count, i, of.op, fixed.check(y, of.k));
+            });
 }
 
 QWEN_ENTRY(HeadNorm, RmsNorm) {
   const RmsNormArguments of = arguments;
   const float *w = weightsAt(context, of.weight);
-  const FloatRows in = rowsAt(context, of.in), out = rowsAt(context, of.out);
-  forUnits(context, thread, context->tokens,
-           [&](int64_t token) QWEN_SPECIALISED_LAMBDA {
-             for (int64_t i = 0; i < of.k; i += fixed.headDim)
-               fixed.kernel(in.of(token) + i, w, fixed.headDim, of.eps,
-                            out.of(token) + i);
-           });
+  const Floats in = floatsAt(context, of.in), out = floatsAt(context, of.out);
+  forTokens(context, thread, context->counts[of.count], of.gathers != 0,
+            [&](int64_t i, int64_t token) QWEN_SPECIALISED_LAMBDA {
+              for (int64_t head = 0; head < of.k; head += fixed.headDim)
+                fixed.kernel(in.of(token) + head, w, fixed.headDim, of.eps,
+                             out.of(i) + head);
+            });
 }
 
 QWEN_ENTRY(Quantize, Quantize) {
   const QuantizeArguments of = arguments;
-  const FloatRows in = rowsAt(context, of.in);
+  const Floats in = floatsAt(context, of.in);
   const Quantized out = quantizedAt(context, of.out, of.k);
-  forUnits(context, thread, context->tokens,
+  const CountOfCall &count = context->counts[of.count];
+  forUnits(context, thread, count.number,
            [&](int64_t token) QWEN_SPECIALISED_LAMBDA {
              const Quantized y = out.of(token);
-             flag(context, token, of.op,
+             flag(count, token, of.op,
                   fixed.kernel(in.of(token), of.k, y.codes, y.scales, y.sums));
            });
 }
 
-/// Writes the turned row x to y. `temporary` has k values.
+/// Writes the turned values x of a token to y. `temporary` has k values.
 template <typename Kernel>
 QWEN_SPECIALISED static void
-turnRow(const TurnArguments &of, const float *rotation, const Kernel &kernel,
-        const float *x, float *temporary, float *y) {
+turnToken(const TurnArguments &of, const float *rotation, const Kernel &kernel,
+          const float *x, float *temporary, float *y) {
   const float *factor = rotation + of.k;
   if (of.back) {
     kernel(x, factor, of.k, y);
@@ -174,26 +178,27 @@ turnRow(const TurnArguments &of, const float *rotation, const Kernel &kernel,
 QWEN_ENTRY(TurnF32, Turn) {
   const TurnArguments of = arguments;
   const float *rotation = weightsAt(context, of.rotation);
-  const FloatRows in = rowsAt(context, of.in), out = rowsAt(context, of.out);
-  forUnits(context, thread, of.wanted ? context->rows : context->tokens,
-           [&](int64_t row) QWEN_SPECIALISED_LAMBDA {
-             turnRow(of, rotation, fixed.kernel, in.of(row), fixed.scratch,
-                     out.of(row));
+  const Floats in = floatsAt(context, of.in), out = floatsAt(context, of.out);
+  forUnits(context, thread, context->counts[of.count].number,
+           [&](int64_t token) QWEN_SPECIALISED_LAMBDA {
+             turnToken(of, rotation, fixed.kernel, in.of(token), fixed.scratch,
+                       out.of(token));
            });
 }
 
 QWEN_ENTRY(TurnQ8, Turn) {
   const TurnArguments of = arguments;
   const float *rotation = weightsAt(context, of.rotation);
-  const FloatRows in = rowsAt(context, of.in);
+  const Floats in = floatsAt(context, of.in);
   const Quantized out = quantizedAt(context, of.out, of.k);
   float *turned = fixed.scratch + of.k;
-  forUnits(context, thread, of.wanted ? context->rows : context->tokens,
-           [&](int64_t row) QWEN_SPECIALISED_LAMBDA {
-             const Quantized y = out.of(row);
-             turnRow(of, rotation, fixed.kernel, in.of(row), fixed.scratch,
-                     turned);
-             flag(context, of.wanted ? wantedToken(context, row) : row, of.op,
+  const CountOfCall &count = context->counts[of.count];
+  forUnits(context, thread, count.number,
+           [&](int64_t token) QWEN_SPECIALISED_LAMBDA {
+             const Quantized y = out.of(token);
+             turnToken(of, rotation, fixed.kernel, in.of(token), fixed.scratch,
+                       turned);
+             flag(count, token, of.op,
                   fixed.quantize(turned, of.k, y.codes, y.scales, y.sums));
            });
 }
@@ -203,14 +208,15 @@ QWEN_ENTRY(TurnQ8, Turn) {
 //===----------------------------------------------------------------------===//
 
 /// Calls compute(token, first, size) for the thread's share of the blocks of n
-/// values of each token. A call takes blocks of one token, up to kStackValues:
-/// `size` values from value `first` on.
+/// values of each of `tokens` tokens. A call takes blocks of one token, up to
+/// kStackValues: `size` values from value `first` on.
 template <typename Compute>
 QWEN_SPECIALISED static void forBlocks(const Context *context, int32_t thread,
-                                       int64_t n, const Compute &compute) {
+                                       int64_t tokens, int64_t n,
+                                       const Compute &compute) {
   __builtin_assume(n > 0);
   const int64_t blocks = ceilDiv(n, kActivationBlock);
-  const Range range = shareOf(context, thread, context->tokens * blocks);
+  const Range range = shareOf(context, thread, tokens * blocks);
   for (int64_t unit = range.begin; unit < range.end;) {
     const int64_t token = unit / blocks, block = unit % blocks;
     const int64_t count = std::min(
@@ -226,9 +232,9 @@ template <typename Compute>
 QWEN_SPECIALISED static void gateF32(const Context *context, int32_t thread,
                                      const GateArguments &of,
                                      const Compute &compute) {
-  const FloatRows in = rowsAt(context, of.in), gate = rowsAt(context, of.gate),
-                  out = rowsAt(context, of.out);
-  forBlocks(context, thread, of.k,
+  const Floats in = floatsAt(context, of.in), gate = floatsAt(context, of.gate),
+               out = floatsAt(context, of.out);
+  forBlocks(context, thread, context->counts[of.count].number, of.k,
             [&](int64_t token, int64_t first, int64_t size)
                 QWEN_SPECIALISED_LAMBDA {
                   compute(in.of(token) + first, gate.of(token) + first, size,
@@ -242,13 +248,14 @@ template <typename Compute>
 QWEN_SPECIALISED static void gateQ8(const Context *context, int32_t thread,
                                     const GateArguments &of,
                                     const Compute &compute) {
-  const FloatRows in = rowsAt(context, of.in), gate = rowsAt(context, of.gate);
+  const Floats in = floatsAt(context, of.in), gate = floatsAt(context, of.gate);
   const Quantized out = quantizedAt(context, of.out, of.k);
+  const CountOfCall &count = context->counts[of.count];
   forBlocks(
-      context, thread, of.k,
+      context, thread, count.number, of.k,
       [&](int64_t token, int64_t first, int64_t size) QWEN_SPECIALISED_LAMBDA {
         const Quantized y = out.of(token);
-        flag(context, token, of.op,
+        flag(count, token, of.op,
              compute(in.of(token) + first, gate.of(token) + first, size,
                      y.codes + first, y.scales + first / kActivationBlock,
                      y.sums + first / kGroup));
@@ -308,9 +315,9 @@ QWEN_ENTRY(GateQ8, Gate) {
 
 QWEN_ENTRY(Hadamard, Quantize) {
   const QuantizeArguments of = arguments;
-  const FloatRows in = rowsAt(context, of.in), out = rowsAt(context, of.out);
+  const Floats in = floatsAt(context, of.in), out = floatsAt(context, of.out);
   forBlocks(
-      context, thread, of.k,
+      context, thread, context->counts[of.count].number, of.k,
       [&](int64_t token, int64_t first, int64_t size) QWEN_SPECIALISED_LAMBDA {
         fixed.kernel(in.of(token) + first, size, out.of(token) + first);
       });
@@ -326,7 +333,7 @@ QWEN_ENTRY(Count, Count) {
   const bool ofCall = of.ids < 0;
   const int32_t *ids =
       ofCall ? context->tokenIds : arenaAt<int32_t>(context, of.ids);
-  const int64_t n = ofCall ? context->tokens : of.n;
+  const int64_t n = ofCall ? context->tokens() : of.n;
   int32_t *out = arenaAt<int32_t>(context, of.out);
   forUnits(context, thread, unitsAt(context, of.limit, of.k),
            [&](int64_t id) QWEN_SPECIALISED_LAMBDA {

@@ -46,25 +46,27 @@ static void normalize(float *weights, int64_t count) {
 /// choices.
 QWEN_ENTRY(Route, Route) {
   const RouteArguments of = arguments;
-  const FloatRows logits = rowsAt(context, of.logits),
-                  weights = rowsAt(context, of.weights);
+  const Floats logits = floatsAt(context, of.logits),
+               weights = floatsAt(context, of.weights);
   int32_t *ids = arenaAt<int32_t>(context, of.ids);
-  const Range range = shareOf(context, thread, context->tokens);
+  const CountOfCall &tokens = context->counts[of.count];
+  const Range range = shareOf(context, thread, tokens.number);
   for (int64_t token = range.begin; token < range.end; ++token) {
     float *w = weights.of(token);
-    flag(context, token, of.op,
+    flag(tokens, token, of.op,
          fixed.choose(logits.of(token), fixed.experts, fixed.chosen,
                       ids + token * fixed.chosen, w));
     if (of.normalized)
       normalize(w, fixed.chosen);
     if (fixed.sigmoid)
-      fixed.sigmoid(rowsAt(context, of.shared).of(token), 1, w + fixed.chosen);
+      fixed.sigmoid(floatsAt(context, of.shared).of(token), 1,
+                    w + fixed.chosen);
   }
   const auto count = static_cast<uint32_t>(range.end - range.begin);
   const std::atomic_ref<uint32_t> done(context->taken[of.op]);
   if (count != 0 && done.fetch_add(count, std::memory_order_acq_rel) + count ==
-                        static_cast<uint32_t>(context->tokens))
-    done.store(orderChoices(ids, context->tokens * fixed.chosen, fixed.experts,
+                        static_cast<uint32_t>(tokens.number))
+    done.store(orderChoices(ids, tokens.number * fixed.chosen, fixed.experts,
                             arenaAt<int32_t>(context, of.order),
                             arenaAt<int32_t>(context, of.first)),
                std::memory_order_relaxed);
@@ -209,11 +211,12 @@ expertsUp(const Context *context, int32_t thread, const ExpertsUpArguments &of,
                          fixed.product},
                  {0, size / kPanelOutputs});
       for (int64_t i = 0; i < count; ++i) {
-        const float *row = results + i * matrices * size;
+        const float *values = results + i * matrices * size;
         const float *gate =
-            hasGates ? rowsAt(context, of.gates).of(place + i) + first : row;
+            hasGates ? floatsAt(context, of.gates).of(place + i) + first
+                     : values;
         finish(place + i, choices.token(place + i), first, size, gate,
-               row + (matrices - 1) * size);
+               values + (matrices - 1) * size);
       }
     }
   };
@@ -251,7 +254,7 @@ expertsUp(const Context *context, int32_t thread, const ExpertsUpArguments &of,
             [&](int64_t place, int64_t token, int64_t first, int64_t size,
                 const float *gate, const float *up) QWEN_SPECIALISED_LAMBDA {
               const Quantized y = out.of(place);
-              flag(context, token, of.op,
+              flag(context->counts[of.count], token, of.op,
                    fixed.swiGluQ8(gate, up, size, y.codes + first,
                                   y.scales + first / kActivationBlock,
                                   y.sums + first / kGroup));
@@ -282,11 +285,12 @@ sumExperts(const Context *context, const ExpertsDownArguments &of,
            const Instance &fixed, const InputFrom &inputFrom, Range range) {
   const Choices choices = {arenaAt<int32_t>(context, of.order),
                            arenaAt<int32_t>(context, of.first), fixed.chosen};
-  const FloatRows out = rowsAt(context, of.out),
-                  factors = rowsAt(context, of.weights);
+  const Floats out = floatsAt(context, of.out),
+               factors = floatsAt(context, of.weights);
   const auto *weights = weightsAt<uint8_t>(context, of.weight);
+  const int64_t tokens = context->counts[of.count].number;
   const auto forTokens = [&](const auto &visit) QWEN_SPECIALISED_LAMBDA {
-    for (int64_t token = 0; token < context->tokens; ++token)
+    for (int64_t token = 0; token < tokens; ++token)
       visit(token, out.of(token) + range.begin * kPanelOutputs,
             (range.end - range.begin) * kPanelOutputs);
   };
@@ -313,9 +317,9 @@ sumExperts(const Context *context, const ExpertsDownArguments &of,
         }
       }
     });
-  const auto add = [&](const Rows &addend,
+  const auto add = [&](const FloatPlace &addend,
                        bool isScaled) QWEN_SPECIALISED_LAMBDA {
-    const FloatRows x = rowsAt(context, addend);
+    const Floats x = floatsAt(context, addend);
     forTokens([&](int64_t token, float *y,
                   int64_t size) QWEN_SPECIALISED_LAMBDA {
       const float w = isScaled ? factors.of(token)[fixed.chosen] : 1;
@@ -334,7 +338,7 @@ QWEN_SPECIALISED static void expertsDown(const Context *context, int32_t thread,
                                          const Instance &fixed,
                                          const InputFrom &inputFrom) {
   forPanels(context, thread, of.op, fixed.k, fixed.width / kPanelOutputs,
-            context->tokens, fixed.product.together,
+            context->counts[of.count].number, fixed.product.together,
             [&](Range range) QWEN_SPECIALISED_LAMBDA {
               sumExperts<Input>(context, of, fixed, inputFrom, range);
             });

@@ -9,12 +9,12 @@ using namespace qwen::driver;
 
 QWEN_ENTRY(DeltaGates, DeltaGates) {
   const DeltaGatesArguments of = arguments;
-  const FloatRows a = rowsAt(context, of.a), b = rowsAt(context, of.b),
-                  decay = rowsAt(context, of.decay),
-                  beta = rowsAt(context, of.beta);
+  const Floats a = floatsAt(context, of.a), b = floatsAt(context, of.b),
+               decay = floatsAt(context, of.decay),
+               beta = floatsAt(context, of.beta);
   const float *rate = weightsAt(context, of.rate),
               *bias = weightsAt(context, of.bias);
-  forUnits(context, thread, context->tokens,
+  forUnits(context, thread, context->counts[of.count].number,
            [&](int64_t token) QWEN_SPECIALISED_LAMBDA {
              fixed.kernel(a.of(token), b.of(token), rate, bias, of.heads,
                           decay.of(token), beta.of(token));
@@ -30,8 +30,8 @@ template <typename Copy, typename Compute>
 QWEN_SPECIALISED static void forSequences(const Context *context,
                                           Tokens stepBack, const Copy &copy,
                                           const Compute &compute) {
-  for (int64_t token = 0, end; token < context->tokens; token = end) {
-    for (end = token + 1; end < context->tokens; ++end)
+  for (int64_t token = 0, end; token < context->tokens(); token = end) {
+    for (end = token + 1; end < context->tokens(); ++end)
       if (context->sequences[end] != context->sequences[token])
         break;
     if (stepBack == 0) {
@@ -51,7 +51,7 @@ QWEN_SPECIALISED static void forSequences(const Context *context,
 QWEN_ENTRY(ShortConvolution, ShortConvolution) {
   constexpr int64_t most = 64;
   const ShortConvolutionArguments of = arguments;
-  const FloatRows in = rowsAt(context, of.in), out = rowsAt(context, of.out);
+  const Floats in = floatsAt(context, of.in), out = floatsAt(context, of.out);
   const float *taps = weightsAt(context, of.weight);
   const auto stateOf = [&](int64_t token,
                            int64_t after) QWEN_SPECIALISED_LAMBDA {
@@ -63,10 +63,10 @@ QWEN_ENTRY(ShortConvolution, ShortConvolution) {
              const int64_t first = unit * most;
              const auto copy = [&](int64_t token,
                                    int64_t after) QWEN_SPECIALISED_LAMBDA {
-               for (int64_t row = 0; row < kConvolutionTaps - 1; ++row)
-                 copyValues(stateOf(token, 0) + row * of.channels + first,
+               for (int64_t tap = 0; tap < kConvolutionTaps - 1; ++tap)
+                 copyValues(stateOf(token, 0) + tap * of.channels + first,
                             std::min(of.channels - first, most),
-                            stateOf(token, after) + row * of.channels + first);
+                            stateOf(token, after) + tap * of.channels + first);
              };
              forSequences(context, fixed.stepBack, copy,
                           [&](int64_t token, int64_t tokens, int64_t after)
@@ -85,10 +85,10 @@ QWEN_ENTRY(ShortConvolution, ShortConvolution) {
 /// tokens, so that the columns stay in the first cache.
 QWEN_ENTRY(DeltaRule, DeltaRule) {
   const DeltaRuleArguments of = arguments;
-  const FloatRows in = rowsAt(context, of.in),
-                  decay = rowsAt(context, of.decay),
-                  beta = rowsAt(context, of.beta),
-                  out = rowsAt(context, of.out);
+  const Floats in = floatsAt(context, of.in),
+               decay = floatsAt(context, of.decay),
+               beta = floatsAt(context, of.beta),
+               out = floatsAt(context, of.out);
   const int64_t unitsOfHead = fixed.valueDim / kDeltaColumns;
   const int64_t keys = fixed.keyHeads * fixed.keyDim;
   const auto stateOf = [&](int64_t token,

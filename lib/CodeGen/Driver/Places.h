@@ -33,12 +33,8 @@ inline int64_t unitsAt(const Context *context, ArenaOffset place,
   return std::clamp<int64_t>(*arenaAt<int32_t>(context, place), 0, most);
 }
 
-inline int64_t wantedToken(const Context *context, int64_t row) {
-  return context->wantedTokens[row];
-}
-
-/// Rows of floats; `stride` is that from one token to the next.
-struct FloatRows {
+/// The floats of each token; `stride` floats lie from one token to the next.
+struct Floats {
   float *values;
   int64_t stride;
 
@@ -46,8 +42,8 @@ struct FloatRows {
 };
 
 template <typename Place>
-inline FloatRows rowsAt(const Context *context, const Place &rows) {
-  return {arenaAt(context, rows.at), rows.stride};
+inline Floats floatsAt(const Context *context, const Place &place) {
+  return {arenaAt(context, place.at), place.stride};
 }
 
 /// Quantized activations of `k` values a token; `stride` counts codes.
@@ -65,12 +61,12 @@ struct Quantized {
   }
 };
 
-inline Quantized quantizedAt(const Context *context, const BlockRows &rows,
+inline Quantized quantizedAt(const Context *context, const BlockPlace &place,
                              int64_t k) {
   // Divisions by constants are shifts then.
   __builtin_assume(k > 0);
-  return {arenaAt<int8_t>(context, rows.at), arenaAt(context, rows.scales),
-          arenaAt<int32_t>(context, rows.sums), k, rows.stride};
+  return {arenaAt<int8_t>(context, place.at), arenaAt(context, place.scales),
+          arenaAt<int32_t>(context, place.sums), k, place.stride};
 }
 
 /// A position's page of a sequence, and its slot there.
@@ -102,9 +98,9 @@ inline T *stateAt(const Context *context, int64_t token, CacheId cache,
   // state.
   uint8_t *base = context->caches[cache];
   const int64_t states = stepBack + 1;
-  const int64_t row = context->sequences[token] * states +
-                      (context->positions[token] + after) % states;
-  return reinterpret_cast<T *>(base + row * bytes + layer);
+  const int64_t state = context->sequences[token] * states +
+                        (context->positions[token] + after) % states;
+  return reinterpret_cast<T *>(base + state * bytes + layer);
 }
 
 } // namespace qwen::driver

@@ -16,7 +16,7 @@ linear(const Context *context, int32_t thread, const LinearArguments &of,
                                of.residual < 0 ? nullptr
                                                : arenaAt(context, of.residual),
                                arenaAt(context, of.out.at),
-                               context->tokens,
+                               context->counts[of.count].number,
                                of.out.stride,
                                fixed};
   forPanels(context, thread, of.op, of.k, of.panels, product.m, fixed.together,
@@ -29,20 +29,21 @@ QWEN_SPECIALISED static void
 lmHead(const Context *context, int32_t thread, const LinearArguments &of,
        const Input &input, const ProductInstance<Fn> &fixed,
        CheckFiniteFn *check) {
+  const CountOfCall &tokens = context->counts[of.count];
   const Product<Fn> product = {weightsAt<uint8_t>(context, of.weight),
                                nullptr,
                                nullptr,
                                context->result,
-                               context->rows,
+                               tokens.number,
                                of.out.stride,
                                fixed};
   forPanels(context, thread, of.op, of.k, of.panels, product.m, fixed.together,
             [&](Range range) QWEN_SPECIALISED_LAMBDA {
               multiply(input, product, range);
               // Each thread tests the outputs that it wrote, in its cache.
-              for (int64_t row = 0; row < product.m; ++row)
-                flag(context, wantedToken(context, row), of.op,
-                     check(product.out + row * product.stride +
+              for (int64_t i = 0; i < product.m; ++i)
+                flag(tokens, i, of.op,
+                     check(product.out + i * product.stride +
                                range.begin * kPanelOutputs,
                            (range.end - range.begin) * kPanelOutputs));
             });

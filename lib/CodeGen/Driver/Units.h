@@ -129,18 +129,25 @@ QWEN_SPECIALISED void forUnits(const Context *context, int32_t thread,
     compute(unit);
 }
 
-/// If `bad` is not 0, notes that op `op` saw a value of `token` that is not
-/// finite. The first such op stays, because it is the one to blame.
-inline void flag(const Context *context, int64_t token, int64_t op,
-                 int32_t bad) {
+/// If `bad` is not 0, notes that op `op` saw a value that is not finite, of
+/// token `i` of a count. The first such op stays, because it is the one to
+/// blame.
+inline void flag(const CountOfCall &count, int64_t i, int64_t op, int32_t bad) {
   if (!bad)
     return;
-  const std::atomic_ref<uint32_t> seen(context->flags[token]);
+  const std::atomic_ref<uint32_t> seen(
+      count.flags[count.tokens ? count.tokens[i] : i]);
   const auto number = static_cast<uint32_t>(op);
   uint32_t first = seen.load(std::memory_order_relaxed);
   while (number < first &&
          !seen.compare_exchange_weak(first, number, std::memory_order_relaxed))
     ;
+}
+
+/// The same of a token of the call.
+inline void flag(const Context *context, int64_t token, int64_t op,
+                 int32_t bad) {
+  flag(context->counts[kTokensOfCall], token, op, bad);
 }
 
 } // namespace qwen::driver

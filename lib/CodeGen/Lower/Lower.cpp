@@ -87,8 +87,10 @@ private:
   DictionaryAttr describe(const OpWork &work);
   /// What the manifest says of an argument or a result.
   DictionaryAttr describe(const ProgramValue &value);
+  ProgramValue valueAt(Value value, BufferAttr place, StringAttr name);
   ArrayAttr inputs();
   ArrayAttr outputs();
+  static LogicalResult checkView(ViewOp view);
   LogicalResult checkPlaces(ForwardOp op);
   LogicalResult checkHead(ForwardOp op);
   LogicalResult lower(ForwardOp op);
@@ -202,8 +204,11 @@ LogicalResult ForwardLowering::check() {
              << " has no name and place; run qwen-plan first";
   }
   for (Operation &op : planned.front().without_terminator()) {
-    if (isa<WantedTokensOp>(op))
+    if (auto view = dyn_cast<ViewOp>(op)) {
+      if (failed(checkView(view)))
+        return failure();
       continue;
+    }
     auto forward = dyn_cast<ForwardOp>(op);
     if (!forward)
       return op.emitOpError() << "cannot be lowered to calls";
@@ -217,21 +222,42 @@ LogicalResult ForwardLowering::check() {
     if (lacksFormat(forward))
       return op.emitOpError() << "has no format of keys and values; run "
                                  "qwen-quantize first";
+    if (!indexOf(planned, runsOn(forward)))
+      return op.emitOpError() << "runs on " << nameOf(runsOn(forward))
+                              << ", which has no limit in " << kLimitsAttr;
     if (failed(checkPlaces(forward)) || failed(checkHead(forward)))
       return failure();
   }
   return success();
 }
 
-/// Checks that a norm leaves the hidden values.
+/// Checks that a norm leaves the hidden values, and that the logits are those
+/// of the wanted tokens, for which the result of the call has room.
 LogicalResult ForwardLowering::checkHead(ForwardOp op) {
   if (!isForLogits(op))
     return success();
   Operation *writer = op->getOperand(0).getDefiningOp();
-  if (isa_and_nonnull<RmsNormOp>(writer) ||
-      (isa_and_nonnull<TurnOp>(writer) && isa<LmHeadOp>(op.getOperation())))
+  if (!isa_and_nonnull<RmsNormOp>(writer) &&
+      !(isa_and_nonnull<TurnOp>(writer) && isa<LmHeadOp>(op.getOperation())))
+    return op->emitOpError() << "needs the activations of a norm";
+  if (nameOf(runsOn(op)) != kWantedName)
+    return op->emitOpError() << "gives logits of " << nameOf(runsOn(op))
+                             << " when those of wanted are needed";
+  return success();
+}
+
+/// Checks that nothing lies between tokens that are joined.
+LogicalResult ForwardLowering::checkView(ViewOp view) {
+  const Value input = view->getOperand(0);
+  const BufferAttr buffer = bufferOf(input);
+  if (!buffer)
+    return view->emitOpError()
+           << "reads activations that have no place in the arena";
+  if (view.getJoinedTokens() == 1 || buffer.getStride() == widthOf(input))
     return success();
-  return op->emitOpError() << "needs the activations of a norm";
+  return view->emitOpError()
+         << "joins activations with a stride of " << buffer.getStride()
+         << " when " << widthOf(input) << " is needed";
 }
 
 /// Checks that operands and results lie as the functions expect.
@@ -291,6 +317,10 @@ LogicalResult ForwardLowering::run() {
   call(functions.trace(), i32(static_cast<int64_t>(opNames.size())));
   func::ReturnOp::create(builder);
 
+  SmallVector<Attribute> counts = {
+      builder.getStringAttr(nameOf(tokensOfCall(planned)))};
+  llvm::append_range(counts, ownCounts(planned));
+  forward->setAttr(kCountsAttr, builder.getArrayAttr(counts));
   forward->setAttr(kInputsAttr, inputs());
   forward->setAttr(kOutputsAttr, outputs());
   CacheList used;
@@ -307,9 +337,13 @@ LogicalResult ForwardLowering::run() {
 
 /// The activations that lie at `place`, or the logits if it is not in the
 /// arena.
-static ProgramValue valueAt(Value value, BufferAttr place, StringAttr name) {
-  return {name ? name.str() : std::string(kLogitsName), widthOf(value),
-          place.getStride(), place.getOffset()};
+ProgramValue ForwardLowering::valueAt(Value value, BufferAttr place,
+                                      StringAttr name) {
+  ProgramValue of = {name ? name.str() : std::string(kLogitsName),
+                     widthOf(value), place.getStride(), place.getOffset()};
+  if (name)
+    of.count = *indexOf(planned, countOf(value));
+  return of;
 }
 
 ArrayAttr ForwardLowering::inputs() {
@@ -361,6 +395,7 @@ factsOf(const Struct &from, ArrayRef<Fact<Struct>> facts, Builder &builder) {
 DictionaryAttr ForwardLowering::describe(const ProgramValue &value) {
   SmallVector<NamedAttribute> fields =
       factsOf<ProgramValue>(value, kValueFacts, builder);
+  llvm::append_range(fields, factsOf<ProgramValue>(value, kCountFact, builder));
   fields.push_back(
       builder.getNamedAttr("name", builder.getStringAttr(value.name)));
   if (value.offset >= 0)

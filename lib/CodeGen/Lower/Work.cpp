@@ -19,6 +19,7 @@ static int64_t tokenBytes(Value value) {
 OpWork qwen::workOf(ForwardOp op, ModuleOp module) {
   OpWork work;
   work.kind = parseOpKind(op->getName().stripDialect()).value_or(OpKind::Other);
+  work.count = *indexOf(op->getParentOfType<func::FuncOp>(), runsOn(op));
   for (Value operand : op->getOperands())
     work.tokenBytes += tokenBytes(operand);
   for (Value result : op->getResults())

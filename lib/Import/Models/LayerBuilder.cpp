@@ -11,16 +11,11 @@ LayerBuilder::LayerBuilder(ModuleBuilder &module, const ModelConfig &config,
       builder(OpBuilder::atBlockEnd(block)),
       firstCache(module.addCaches(config.layers)) {}
 
-RankedTensorType LayerBuilder::activations(MLIRContext *context, int64_t size) {
-  return RankedTensorType::get({ShapedType::kDynamic, size},
-                               Float32Type::get(context));
-}
-
 Value LayerBuilder::embedding(Value ids) {
   EmbeddingOp::Properties gather;
   gather.setWeight(embeddingWeight());
   return EmbeddingOp::create(builder, at("embed_tokens"),
-                             TypeRange(activations(config.hiddenSize)),
+                             TypeRange(rowsLike(ids, config.hiddenSize)),
                              ValueRange(ids), gather);
 }
 
@@ -40,10 +35,10 @@ void LayerBuilder::rotateBy(Value positions) {
   if (config.ropeScale != 1)
     frequencies.setScale(
         builder.getF32FloatAttr(static_cast<float>(config.ropeScale)));
-  auto table =
-      RopeTableOp::create(builder, at("rotary_emb"),
-                          {activations(rotations), activations(rotations)},
-                          ValueRange(positions), frequencies);
+  auto table = RopeTableOp::create(
+      builder, at("rotary_emb"),
+      {rowsLike(positions, rotations), rowsLike(positions, rotations)},
+      ValueRange(positions), frequencies);
   cos = table.getCos();
   sin = table.getSin();
 }
@@ -54,7 +49,8 @@ Value LayerBuilder::linear(llvm::StringRef path, Value input, int64_t outputs,
   LinearOp::Properties properties;
   properties.setWeights(
       builder.getArrayAttr(weight(path + ".weight", {outputs, k}, traits)));
-  return LinearOp::create(builder, at(path), TypeRange(activations(outputs)),
+  return LinearOp::create(builder, at(path),
+                          TypeRange(rowsLike(input, outputs)),
                           ValueRange(input), properties)
       .getResult(0);
 }
@@ -187,14 +183,13 @@ Value LayerBuilder::experts(const std::string &path, const ExpertsShape &sizes,
     shared.push_back(mlp(path + ".shared_expert", input, sharedWidth));
   }
   const Type integers = builder.getI32Type();
-  const Type choices =
-      RankedTensorType::get({ShapedType::kDynamic, active}, integers);
+  const Type choices = rowsLike(input, active, integers);
   RouteOp::Properties choice;
   if (normalized)
     choice.setNormalized(builder.getUnitAttr());
   auto route = RouteOp::create(
       builder, at(path + ".route"),
-      TypeRange({activations(active + std::ssize(shared)), choices, choices,
+      TypeRange({rowsLike(input, active + std::ssize(shared)), choices, choices,
                  RankedTensorType::get(count + 1, integers)}),
       logits, choice);
 
@@ -202,8 +197,7 @@ Value LayerBuilder::experts(const std::string &path, const ExpertsShape &sizes,
   ExpertsUpOp::Properties up;
   up.setGate(weight(tensors + "gate_proj.weight", {count, width, hidden}));
   up.setUp(weight(tensors + "up_proj.weight", {count, width, hidden}));
-  const Type hiddenRows = RankedTensorType::get(
-      {ShapedType::kDynamic, active, width}, builder.getF32Type());
+  const Type hiddenRows = rowsLike(input, {active, width});
   const Value product = ExpertsUpOp::create(
       builder, at(path + ".experts.gate_up_proj"), TypeRange(hiddenRows),
       ValueRange({input, route.getOrder(), route.getFirst()}), up);
@@ -252,10 +246,13 @@ Value LayerBuilder::head(Value input) {
   else
     head.setWeight(matrix("lm_head.weight"));
   return LmHeadOp::create(builder, at("lm_head"),
-                          TypeRange(activations(outputs)), ValueRange(input),
-                          head);
+                          TypeRange(rowsLike(input, outputs)),
+                          ValueRange(input), head);
 }
 
 void LayerBuilder::finish(ValueRange results) {
-  func::ReturnOp::create(builder, at("return"), results);
+  auto end = func::ReturnOp::create(builder, at("return"), results);
+  auto program = cast<func::FuncOp>(end->getParentOp());
+  program.setType(
+      builder.getFunctionType(program.getArgumentTypes(), results.getTypes()));
 }

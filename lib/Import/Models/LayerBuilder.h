@@ -16,10 +16,6 @@ public:
   LayerBuilder(ModuleBuilder &module, const ModelConfig &config,
                const ModelScope &scope, mlir::Block *block);
 
-  /// The type of f32 activations with `size` values for each token.
-  static mlir::RankedTensorType activations(mlir::MLIRContext *context,
-                                            int64_t size);
-
   /// The rows of `ids` in the embedding.
   mlir::Value embedding(mlir::Value ids);
   /// Computes the cosines and sines of `positions`, which layers read.
@@ -37,15 +33,12 @@ public:
                      const WeightTraits &traits = {});
   /// The logits or scores of normed rows (ModelOutput::width).
   mlir::Value head(mlir::Value input);
-  /// Ends the program.
+  /// Ends the program, which gives `results`.
   void finish(mlir::ValueRange results);
 
 private:
   mlir::Location at(const llvm::Twine &path) {
     return mlir::NameLoc::get(builder.getStringAttr(scope.op(path.str())));
-  }
-  mlir::RankedTensorType activations(int64_t size) {
-    return activations(builder.getContext(), size);
   }
   /// The weight `path` of the scope.
   mlir::FlatSymbolRefAttr weight(const llvm::Twine &path,

@@ -109,9 +109,8 @@ func::FuncOp ModuleBuilder::add(const ModelProgram &program,
   auto function =
       func::FuncOp::create(builder, at(program.name), program.name, type);
   function->setAttr(kModelAttr, factsOf(config, builder));
-  function->setAttr(kMaxTokensAttr,
-                    builder.getI64IntegerAttr(kDefaultMaxTokens));
-  function->setAttr(kMaxRowsAttr, builder.getI64IntegerAttr(kDefaultMaxRows));
+  setLimit(function, nameOf(tokensOfCall(function)), kDefaultMaxTokens);
+  setLimit(function, kWantedName, kDefaultMaxRows);
   function.addEntryBlock();
   return function;
 }

@@ -15,10 +15,8 @@ void qwen::buildTextModel(ModuleBuilder &module, const ModelProgram &program) {
   MLIRContext *context = module.context();
   const Type tokens = RankedTensorType::get({ShapedType::kDynamic},
                                             IntegerType::get(context, 32));
-  const Type logits =
-      LayerBuilder::activations(context, config.output.width(config.vocabSize));
-  auto function = module.add(
-      program, config, FunctionType::get(context, {tokens, tokens}, {logits}));
+  auto function = module.add(program, config,
+                             FunctionType::get(context, {tokens, tokens}, {}));
   LayerBuilder builder(module, config, program.scope, &function.front());
   Value x = builder.embedding(function.getArgument(0));
   builder.rotateBy(function.getArgument(1));
