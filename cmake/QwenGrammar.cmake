@@ -70,6 +70,9 @@ file(WRITE ${CMAKE_BINARY_DIR}/crates.json "${crates}")
 file(WRITE ${CMAKE_BINARY_DIR}/rust-library "${std}")
 string(REGEX MATCH "\"manifest_path\":\"([^\"]*/llguidance-[^\"]*)/Cargo.toml\"" found "${crates}")
 set(headers ${CMAKE_MATCH_1})
+# Messages of the crates name their sources: not by the folder of whoever built them.
+cmake_path(GET headers PARENT_PATH sources)
+list(APPEND environment CARGO_ENCODED_RUSTFLAGS=--remap-path-prefix=${sources}=crates)
 
 set(library ${CMAKE_BINARY_DIR}/lib/libqwen_llguidance.a)
 add_custom_command(OUTPUT ${library}

@@ -1,4 +1,5 @@
-"""What the ELF files of a package ask of a system: glibc of install.sh's version, libgcc_s, and a processor of the least kind.
+"""What the ELF files of a package ask of a system: glibc of install.sh's version, libgcc_s, and a processor of the least kind. They do not
+have the paths of the folders that they were built in.
 
   archive_elf.py ARCHIVE BUILD [PROGRAM...]
 
@@ -55,7 +56,19 @@ def functions_of(archive):
     return set(re.findall(r" [tT] (\S+)", subprocess.run([LLVM / "llvm-nm", archive], capture_output=True, text=True).stdout))
 
 
+def folders_of_build():
+    """The folders of the project, of its build and of the crates."""
+    found = {str(pathlib.Path(__file__).resolve().parents[2]), str(BUILD)}
+    crates = BUILD / "crates.json"
+    if crates.exists():
+        found |= set(re.findall(r'"manifest_path":"([^"]+)/[^/"]+/Cargo.toml"', crates.read_text()))
+    return {name.encode() for name in found}
+
+
 def check_elf(path, name, glibc):
+    code = path.read_bytes()
+    for folder in folders_of_build():
+        checks.check(folder + b"/" not in code, f"{name} has the path {folder.decode()}")
     text = run([LLVM / "llvm-objdump", "-p", path])
     needed = set(re.findall(r"NEEDED\s+(\S+)", text))
     checks.check(needed <= NEEDED, f"{name} needs {sorted(needed - NEEDED)}")

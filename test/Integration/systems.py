@@ -145,7 +145,8 @@ def check_both(system, name, deb, archive):
     for prefix in ("/usr", "/usr/local", "/opt/second"):
         root.run(f"{prefix}/bin/qwen-run", "--version")
     apt(root, "remove", "qwen-compiler")
-    root.run("qwen-run", "generate", "/model", "-n", "4", "-p", "A")
+    for program in ("qwen-run", "qwen-opt"):
+        root.run(program, "--version")
     root.run("/usr/local/share/doc/qwen-compiler/install.sh", "--uninstall")
     root.run(installer, "--uninstall", "/opt/second")
     checks.expect(f"what {name} leaves", left(root), [])
