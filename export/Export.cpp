@@ -146,7 +146,7 @@ static void checkFrequencies(const Artifact &artifact,
     const float needed =
         model.yarn ? numerics::yarnInvFreq(theta, i, model.headDim, *model.yarn)
                    : numerics::ropeInvFreq(theta, i, model.headDim);
-    // The compiler may have had another libm.
+    // An earlier compiler had the C library's power.
     if (!(std::abs(found - needed) <= 1e-6F * needed))
       throw Error(part::file(artifact.path()) +
                   " has another rotary embedding than its manifest says; "

@@ -4,6 +4,7 @@
 
 #include "Exp.h"
 
+#include "qwen/Numerics/Doubles.h"
 #include "qwen/Numerics/WideVectors.h"
 
 #include <algorithm>
@@ -42,8 +43,8 @@ float qwen::numerics::softplus(float x) {
 float qwen::numerics::ropeInvFreq(double theta, int64_t i, int64_t headDim) {
   const float exponent =
       static_cast<float>(2 * i) / static_cast<float>(headDim);
-  return 1.0f /
-         static_cast<float>(std::pow(theta, static_cast<double>(exponent)));
+  return 1.0f / static_cast<float>(
+                    numerics::pow(theta, static_cast<double>(exponent)));
 }
 
 float qwen::numerics::yarnInvFreq(double theta, int64_t i, int64_t headDim,
@@ -51,9 +52,9 @@ float qwen::numerics::yarnInvFreq(double theta, int64_t i, int64_t headDim,
   // The frequency, as a fraction of the index, that makes this many rotations.
   const auto index = [&](double rotations) {
     return static_cast<double>(headDim) *
-           std::log(static_cast<double>(yarn.positions) /
-                    (rotations * 2 * std::numbers::pi)) /
-           (2 * std::log(theta));
+           numerics::log(static_cast<double>(yarn.positions) /
+                         (rotations * 2 * std::numbers::pi)) /
+           (2 * numerics::log(theta));
   };
   const double low = std::max(std::floor(index(yarn.fast)), 0.0);
   double high =
@@ -68,7 +69,7 @@ float qwen::numerics::yarnInvFreq(double theta, int64_t i, int64_t headDim,
 }
 
 double qwen::numerics::yarnAttentionFactor(double factor) {
-  return factor <= 1 ? 1 : 0.1 * std::log(factor) + 1;
+  return factor <= 1 ? 1 : 0.1 * numerics::log(factor) + 1;
 }
 
 namespace {

@@ -68,6 +68,18 @@ TEST(NumericsBits, RopeTable) {
   EXPECT_EQ(bits.checksum(), 17530131807495107708u);
 }
 
+TEST(NumericsBits, Yarn) {
+  Bits bits;
+  const ref::Yarn yarn = {.factor = 4, .positions = 32768};
+  for (double theta : {1e4, 1e6, 5e6})
+    for (int64_t i = 0; i < 64; ++i)
+      bits.add(ref::yarnInvFreq(theta, i, 128, yarn));
+  EXPECT_EQ(bits.checksum(), 7553568539056432926u);
+  // The logarithm of the C library is an ulp more in both.
+  EXPECT_EQ(ref::yarnAttentionFactor(44.75), 0x1.614ed5386b0bep+0);
+  EXPECT_EQ(ref::yarnAttentionFactor(48), 0x1.631a4d8dcf24ap+0);
+}
+
 TEST(NumericsBits, Linear) {
   const int64_t m = 3, k = 288, n = 32, blocks = 3;
   for (const auto &[format, want] :

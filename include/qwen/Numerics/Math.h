@@ -36,7 +36,7 @@ float softplus(float x);
 
 /// Frequency i < headDim / 2 of rotary embedding: 1 / f32(theta^f32(2i /
 /// headDim)), the power in double and the rest in f32 (transformers' value).
-/// Uses libm: for compile time only.
+/// The power is numerics::pow, which is the same on each machine.
 float ropeInvFreq(double theta, int64_t i, int64_t headDim);
 
 /// YaRN (https://arxiv.org/abs/2309.00071), as transformers computes it.
