@@ -14,6 +14,8 @@ struct LinearShape {
   bool bias, residual;
   /// The residual is the result's memory.
   bool inPlace;
+  /// Outputs that the last row of the result lacks.
+  int64_t lacking = 0;
 };
 
 /// Operands of both kinds of linear kernels.
@@ -30,8 +32,8 @@ struct LinearOperands {
       : shape(shape), format(format), x(random.floats(shape.m * shape.k, kind)),
         d(shape.m * ceilDiv(shape.k, kActivationBlock)),
         bias(random.floats(shape.panels * kPanelOutputs)),
-        residual(random.floats(shape.m * shape.ld)), q(shape.m * shape.k),
-        sums(shape.m * shape.k / kGroup),
+        residual(random.floats(shape.m * shape.ld - shape.lacking)),
+        q(shape.m * shape.k), sums(shape.m * shape.k / kGroup),
         weights(packedBytes(format, shape.panels * kPanelOutputs, shape.k)) {
     if (isQuantized(format))
       fillQuantized(kind, random);
@@ -133,7 +135,9 @@ template <KernelOp Op>
 static void compareLinear(Cases &cases, const Compared<Op> &of,
                           const LinearOperands &o) {
   const LinearShape &s = o.shape;
-  cases.compare(of, s.inPlace ? o.residual : Guarded<float>(s.m * s.ld, -77.0f),
+  cases.compare(of,
+                s.inPlace ? o.residual
+                          : Guarded<float>(s.m * s.ld - s.lacking, -77.0f),
                 "out", [&](KernelFn<Op> *fn, float *out) {
                   const float *residual = s.inPlace ? out : o.residual.data();
                   callLinear(fn, o, s.bias ? o.bias.data() : nullptr,
@@ -179,8 +183,30 @@ void verify::checkKernel(Cases &cases,
   checkLinear(cases, of);
 }
 
+/// Results that no cache holds, which may bypass caches (Schedule.h). Their
+/// rows begin at a cache line, or half of one behind it.
+static void checkLargeResults(Cases &cases,
+                              const Compared<KernelOp::LinearQ8> &of) {
+  static constexpr int64_t bytes = int64_t{5} << 20;
+  const int64_t m = of.info.m, ld = alignTo(bytes / 4 / m, kPanelOutputs);
+  Random random(3);
+  for (const int64_t lacking : {int64_t{0}, kPanelOutputs / 2}) {
+    const bool inPlace = lacking == 0;
+    const LinearShape shape = {m,    kActivationBlock, 3,       1,      3, ld,
+                               true, inPlace,          inPlace, lacking};
+    cases.start("m ", m, ", rows of ", ld, " outputs",
+                lacking == 0 ? "" : ", not at a cache line");
+    compareLinear(cases, of,
+                  LinearOperands(shape, *weightFormat(of.info.format),
+                                 kValues[0], random));
+  }
+}
+
 void verify::checkKernel(Cases &cases, const Compared<KernelOp::LinearQ8> &of) {
   checkLinear(cases, of);
+  // The schedules of other kernels bypass no caches.
+  if (isaInfo(of.info.isa).dot.kind == DotKind::TileDot)
+    checkLargeResults(cases, of);
   const WeightFormat format = *weightFormat(of.info.format);
   Random random(2);
   for (int64_t k = kActivationBlock + kGroup; k <= 2 * kActivationBlock;

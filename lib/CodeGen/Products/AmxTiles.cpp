@@ -41,6 +41,7 @@ public:
       : p(kernel, module, ByteForm::Exact), schedule(schedule) {}
 
   void emit() {
+    p.bypassCaches(schedule.bypass);
     configure();
     Value stride = p.panelStride();
     b.loop(0, p.m, schedule.strip, [&](Value firstToken) {
@@ -66,7 +67,7 @@ public:
       });
     });
     amx("tilerelease", {});
-    b.finish();
+    p.finish();
   }
 
 private:

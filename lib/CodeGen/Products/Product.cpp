@@ -82,8 +82,36 @@ void Product::store(Value output, ArrayRef<Value> tokens, Values tile,
                 b.addF(sum, b.loadFloats(lanes, b.f32, placeOf(i, matrix))));
           return added;
         });
-  for (auto [i, sum] : llvm::enumerate(tile))
-    b.store(sum, placeOf(i, out));
+  auto storeAll = [&](auto &&storeOne) {
+    return [&, storeOne] {
+      for (auto [i, sum] : llvm::enumerate(tile))
+        storeOne(sum, placeOf(i, out));
+    };
+  };
+  auto toCache = storeAll([&](Value sum, Value to) { b.store(sum, to); });
+  if (!bypasses)
+    return toCache();
+  auto pastCaches =
+      storeAll([&](Value sum, Value to) { b.storePastCaches(sum, to); });
+  b.branch(bypasses, pastCaches, toCache);
+}
+
+void Product::bypassCaches(int64_t bytes) {
+  if (bytes == 0)
+    return;
+  Value rowBytes = b.mul(ld, 4);
+  // These stores need addresses that are multiples of the vector's size.
+  Value rest = b.bitAnd(b.bitOr(b.addressOf(out), rowBytes),
+                        ProductBuilder::kCacheLine - 1);
+  bypasses = b.bitAnd(b.isLess(b.integer(bytes), b.mul(m, rowBytes)),
+                      b.isEqual(rest, 0));
+}
+
+void Product::finish() {
+  // Other threads read the outputs after an ordinary store of this one.
+  if (bypasses)
+    b.branch(bypasses, [&] { b.fenceStores(); }, [] {});
+  b.finish();
 }
 
 void TileLoops::overPanels(PanelsBody body) {
@@ -104,7 +132,7 @@ void TileLoops::overPanels(PanelsBody body) {
     p.b.byLength(overAll, overAll);
   else
     overAll();
-  p.b.finish();
+  p.finish();
 }
 
 /// The panels from `first` on, `count` together: neighbours, or one of each of

@@ -105,6 +105,12 @@ struct Product {
   /// Adds bias and residual, one addition each, to a tile of sums, token by
   /// token in vectors of `lanes`, and stores it at the outputs from `output`.
   void store(Value output, ArrayRef<Value> tokens, Values tile, int64_t lanes);
+  /// Makes store() bypass the caches in calls whose outputs, with those between
+  /// them, have more than `bytes` bytes; 0: in no call. Vectors of outputs have
+  /// the size of a cache line.
+  void bypassCaches(int64_t bytes);
+  /// Ends the function.
+  void finish();
 
   const KernelInfo &kernel;
   const IsaInfo &isa;
@@ -123,6 +129,9 @@ struct Product {
       panelEnd;
 
 private:
+  /// Whether this call's outputs bypass the caches; null if no call's do.
+  Value bypasses;
+
   void overSteps(const GroupSpan &span, int64_t each, int64_t step,
                  Values &carried, function_ref<void(Value)> body);
 };

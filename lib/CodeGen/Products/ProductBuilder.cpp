@@ -96,6 +96,18 @@ void ProductBuilder::storeKept(Value value, Value pointer) {
                         /*isVolatile=*/true);
 }
 
+/// The store is volatile, or LLVM would merge it with an ordinary store of
+/// another branch and drop the hint.
+void ProductBuilder::storePastCaches(Value value, Value pointer) {
+  LLVM::StoreOp::create(*this, value, pointer, wholeAlignment(value.getType()),
+                        /*isVolatile=*/true, /*isNonTemporal=*/true);
+}
+
+void ProductBuilder::fenceStores() {
+  LLVM::CallIntrinsicOp::create(*this, getStringAttr("llvm.x86.sse.sfence"),
+                                ValueRange());
+}
+
 Value ProductBuilder::constant(Type type, int64_t value) {
   TypedAttr attribute = getIntegerAttr(getElementTypeOrSelf(type), value);
   if (auto vectorType = dyn_cast<VectorType>(type))

@@ -155,6 +155,15 @@ public:
   /// keep them in registers.
   Value loadKept(Type type, Value pointer);
   void storeKept(Value value, Value pointer);
+  /// Stores a vector of a cache line's size, at a multiple of it, in memory and
+  /// not in caches (vmovntps). fenceStores() makes such stores visible to other
+  /// threads before the stores that follow.
+  void storePastCaches(Value value, Value pointer);
+  void fenceStores();
+  /// The address in `pointer` as an integer.
+  Value addressOf(Value pointer) {
+    return LLVM::PtrToIntOp::create(*this, getI64Type(), pointer);
+  }
   /// Hides the origin of `value` from LLVM, so that LLVM does not rewrite its
   /// uses. A vector of x86, or a pointer.
   Value opaque(Value value);

@@ -241,6 +241,13 @@ static std::vector<int64_t> panelChoices(const KernelInfo &,
   return doubling(1, 16);
 }
 
+static std::vector<int64_t> bypassChoices(const KernelInfo &,
+                                          const KernelSchedule &) {
+  std::vector<int64_t> values = doubling(1 << 20, 16 << 20);
+  values.insert(values.begin(), 0);
+  return values;
+}
+
 static std::vector<int64_t> cachedChoices(const KernelInfo &,
                                           const KernelSchedule &) {
   return doubling(8192, 4 << 20);
@@ -286,6 +293,7 @@ static constexpr ScheduleField kFields[] = {
     QWEN_FIELD(strip, stripChoices),
     QWEN_FIELD(depth, depthChoices),
     QWEN_FIELD(panels, panelChoices),
+    QWEN_FIELD(bypass, bypassChoices),
     QWEN_CALL_FIELD(cached, cachedChoices),
     QWEN_CALL_FIELD(reused, reusedChoices),
 };

@@ -41,6 +41,8 @@ enum class Order : uint8_t {
 // strip     Tokens that share one unpacking of the weights.
 // depth     Groups of 32 along K that are unpacked at once, or whose integers
 //           of sub-blocks are.
+// bypass    Outputs of a call that has more than so many bytes of them bypass
+//           the caches, which they would only pass through; 0: no call's do.
 
 struct PageChainsSchedule {
   /// Queries of a tile.
@@ -123,6 +125,7 @@ struct AmxTilesSchedule {
   int64_t depth = 16;
   /// Panels of 16 outputs that a thread takes together.
   int64_t panels = 4;
+  int64_t bypass = 0;
   bool operator==(const AmxTilesSchedule &) const = default;
 };
 
