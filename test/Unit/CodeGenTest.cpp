@@ -350,6 +350,8 @@ TEST(Schedule, HasLimits) {
        "has reused=8192; it can be 0"},
       {"linear_q4_0_16x16x4_amx_int8", "depth=4",
        "has depth=4; it can be 8 16 32 64 128"},
+      {"linear_q4_0_16x16x4_amx_int8", "least=8",
+       "has least=8; it can be 16 32 64"},
       {"linear_q4_0_16x16x4_amx_int8", "bypass=1",
        "has bypass=1; it can be 0 1048576 2097152 4194304 8388608 16777216"},
       {"attention_scores_f32_avx2", "vectors=4",

@@ -279,9 +279,20 @@ void addFirst(const float *x, const uint8_t *, const float *,
 template <int64_t... M> std::vector<DriverTile<LinearF32Fn>> tilesOf() {
   return {{addFirst<M>, M}...};
 }
+/// Tiles of which the first takes `least` tokens and more.
+std::vector<DriverTile<LinearF32Fn>>
+from(int64_t least, std::vector<DriverTile<LinearF32Fn>> tiles) {
+  tiles[0].least = least;
+  return tiles;
+}
 const std::vector<DriverTile<LinearF32Fn>> kTileLists[] = {
-    tilesOf<1>(),       tilesOf<2, 1>(),    tilesOf<4, 2, 1>(),
-    tilesOf<6, 4, 1>(), tilesOf<8, 3, 1>(), tilesOf<16, 8, 4, 3, 2, 1>()};
+    tilesOf<1>(),
+    tilesOf<2, 1>(),
+    tilesOf<4, 2, 1>(),
+    tilesOf<6, 4, 1>(),
+    tilesOf<8, 3, 1>(),
+    tilesOf<16, 8, 4, 3, 2, 1>(),
+    from(12, tilesOf<4, 8, 3, 1>())};
 
 /// What a product is cut by.
 struct Cut {
@@ -333,8 +344,10 @@ void checkProduct(const std::vector<DriverTile<LinearF32Fn>> &tiles,
                 computed ? static_cast<float>(i + 1) + residualOf(i, n) : 0.0f)
           << "token " << i << ", output " << n;
     }
-  const bool isTile =
-      std::ranges::any_of(tiles, [&](const auto &t) { return t.m == tokens; });
+  const bool isTile = std::ranges::any_of(
+      tiles, [&](const auto &t) { return t.m == tokens && t.least <= tokens; });
+  const int64_t largest =
+      std::ranges::max_element(tiles, {}, [](const auto &t) { return t.m; })->m;
   if (isTile) {
     ASSERT_EQ(kernelCalls.size(), 1u);
     EXPECT_EQ(kernelCalls[0].panels, kPanels);
@@ -342,10 +355,12 @@ void checkProduct(const std::vector<DriverTile<LinearF32Fn>> &tiles,
   for (const KernelCall &kernel : kernelCalls) {
     ASSERT_GT(kernel.tokens, 0);
     ASSERT_EQ(kernel.tokens % kernel.tile, 0);
+    if (kernel.tile == tiles[0].m)
+      ASSERT_GE(kernel.tokens, tiles[0].least);
     if (!isTile)
       ASSERT_LE(kernel.panels, std::max(cut.cached / kLength, cut.least));
     if (cut.reused != 0)
-      ASSERT_LE(kernel.tokens, std::max(cut.reused / kLength, tiles[0].m));
+      ASSERT_LE(kernel.tokens, std::max(cut.reused / kLength, largest));
   }
 }
 } // namespace

@@ -70,10 +70,12 @@ static_assert(sizeof(WeightPlace) == size_t{2} * 8 &&
               sizeof(FloatPlace) == size_t{2} * 8 &&
               sizeof(BlockPlace) == size_t{4} * 8);
 
-/// A kernel of a product and the number of tokens that it multiplies together.
+/// A kernel of a product, the number of tokens that it multiplies together, and
+/// the fewest tokens of a call that it should multiply.
 template <typename Fn> struct DriverTile {
   Fn *kernel;
   int64_t m;
+  int64_t least = 0;
 };
 
 /// What an instance fixes of a product. `cached` is the number of values along
@@ -81,7 +83,8 @@ template <typename Fn> struct DriverTile {
 /// `least` panels at a time. `reused` is the number of values along K of the
 /// tokens that a kernel takes at a time, where it takes at least its M; 0: all
 /// tokens. `together` panels share the work of a kernel on activations before
-/// it multiplies. `tiles` come from the largest M to 1.
+/// it multiplies. `tiles` come in the order in which they take tokens: the
+/// GEMM, then the others from the largest M to 1.
 template <typename Fn> struct ProductInstance {
   Length cached;
   Panels least;

@@ -43,16 +43,17 @@ template <typename Fn> struct Product {
   ProductInstance<Fn> fixed;
 };
 /// Multiplies `tokens` with `panels`. Each tile takes the largest multiple of
-/// its M that the tiles before it have left. Tokens are independent, so the
-/// split never shows in the result.
+/// its M that the tiles before it have left, or none if they are few. Tokens
+/// are independent, so the split never shows in the result.
 template <typename Input, typename Fn>
 QWEN_SPECIALISED void multiplyTokens(const Input &input, const Product<Fn> &of,
                                      Range tokens, Range panels) {
   int64_t token = tokens.begin;
 #pragma clang loop unroll(full)
   for (int64_t i = 0; i < of.fixed.tileCount; ++i) {
-    const auto [kernel, size] = of.fixed.tiles[i];
-    const int64_t left = tokens.end - token, count = left - left % size;
+    const auto [kernel, size, least] = of.fixed.tiles[i];
+    const int64_t left = tokens.end - token,
+                  count = left < least ? 0 : left - left % size;
     if (count > 0)
       input.call(kernel, token, of.weights, of.bias,
                  of.residual ? of.residual + token * of.stride : nullptr,
@@ -70,13 +71,17 @@ template <typename Input, typename Fn>
 QWEN_SPECIALISED void multiply(const Input &input, const Product<Fn> &of,
                                Range range) {
   bool single = false;
+  int64_t largest = 0;
 #pragma clang loop unroll(full)
-  for (int64_t i = 0; i < of.fixed.tileCount; ++i)
-    single |= of.fixed.tiles[i].m == of.m;
+  for (int64_t i = 0; i < of.fixed.tileCount; ++i) {
+    const auto [kernel, size, least] = of.fixed.tiles[i];
+    single |= size == of.m && least <= of.m;
+    largest = std::max(largest, size);
+  }
   const int64_t cached = of.fixed.cached / input.k, least = of.fixed.least;
   const int64_t panels = single ? range.end - range.begin
                                 : std::max(cached - cached % least, least);
-  const int64_t largest = of.fixed.tiles[0].m, reused = of.fixed.reused;
+  const int64_t reused = of.fixed.reused;
   const int64_t tokens =
       reused == 0 ? of.m
                   : std::max(reused / input.k / largest * largest, largest);

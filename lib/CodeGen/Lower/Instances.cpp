@@ -75,18 +75,20 @@ std::string Instances::instance(const DriverCall &call) {
 //===----------------------------------------------------------------------===//
 
 /// The GEMM, the kernels for fewer tokens that run where it and the GEMV do,
-/// and the GEMV.
+/// from the largest M on, and the GEMV.
 static SmallVector<const KernelInfo *> tilesOf(const KernelInfo &gemv,
                                                const KernelInfo &gemm) {
   std::map<int64_t, const KernelInfo *, std::greater<>> tiles;
   const CpuFeatureSet features = gemv.features() | gemm.features();
   for (const KernelInfo &kernel : kernelTable())
     if (kernel.op == gemv.op && kernel.format == gemv.format &&
-        kernel.m < gemm.m && features.containsAll(kernel.features()))
+        kernel.m < leastTokens(gemm) && kernel.name != gemm.name &&
+        features.containsAll(kernel.features()))
       tiles[kernel.m] = &kernel;
-  tiles[gemm.m] = &gemm;
   tiles[1] = &gemv;
-  return llvm::to_vector(llvm::make_second_range(tiles));
+  SmallVector<const KernelInfo *> result = {&gemm};
+  llvm::append_range(result, llvm::make_second_range(tiles));
+  return result;
 }
 
 ProductPlan qwen::productPlan(const KernelInfo &gemv, const KernelInfo &gemm) {

@@ -2,6 +2,7 @@
 
 #include "qwen/CodeGen/FunctionTypes.h"
 #include "qwen/CodeGen/Lower/Lower.h"
+#include "qwen/CodeGen/Schedule/Schedule.h"
 #include "qwen/Dialect/QwenDialect.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -56,7 +57,8 @@ static void append(SmallVectorImpl<Value> &values,
   } else if (auto list = dyn_cast<ArrayAttr>(field)) {
     SmallVector<Value> tiles; // Each a DriverTile.
     for (auto tile : list.getAsRange<KernelAttr>())
-      tiles.append({addressOf(builder, tile), i64(tile.getInfo()->m)});
+      tiles.append({addressOf(builder, tile), i64(tile.getInfo()->m),
+                    i64(leastTokens(*tile.getInfo()))});
     values.append(
         {store(builder, tiles), i64(static_cast<int64_t>(list.size()))});
   } else if (auto type = dyn_cast<TypeAttr>(field)) {

@@ -90,6 +90,19 @@ const KernelSchedule &qwen::scheduleOf(const KernelInfo &kernel) {
                          "'");
 }
 
+int64_t qwen::leastTokens(const KernelInfo &kernel) {
+  if (kernel.provider() != KernelProvider::MLIR)
+    return kernel.m;
+  return std::visit(
+      [&](const auto &loops) -> int64_t {
+        if constexpr (requires { loops.least; })
+          return loops.least;
+        else
+          return kernel.m;
+      },
+      scheduleOf(kernel).loops);
+}
+
 UnpackOnceSchedule qwen::fixedSchedule(const KernelInfo &kernel,
                                        UnpackOnceSchedule schedule) {
   if (!isaInfo(kernel.isa).isScalable)
@@ -248,6 +261,11 @@ static std::vector<int64_t> bypassChoices(const KernelInfo &,
   return values;
 }
 
+static std::vector<int64_t> leastChoices(const KernelInfo &kernel,
+                                         const KernelSchedule &) {
+  return doubling(kernel.m, 64);
+}
+
 static std::vector<int64_t> cachedChoices(const KernelInfo &,
                                           const KernelSchedule &) {
   return doubling(8192, 4 << 20);
@@ -294,6 +312,7 @@ static constexpr ScheduleField kFields[] = {
     QWEN_FIELD(depth, depthChoices),
     QWEN_FIELD(panels, panelChoices),
     QWEN_FIELD(bypass, bypassChoices),
+    QWEN_FIELD(least, leastChoices),
     QWEN_CALL_FIELD(cached, cachedChoices),
     QWEN_CALL_FIELD(reused, reusedChoices),
 };

@@ -43,6 +43,8 @@ enum class Order : uint8_t {
 //           of sub-blocks are.
 // bypass    Outputs of a call that has more than so many bytes of them bypass
 //           the caches, which they would only pass through; 0: no call's do.
+// least     Tokens from which the kernel is faster than the kernels of older
+//           instruction sets, which multiply fewer tokens.
 
 struct PageChainsSchedule {
   /// Queries of a tile.
@@ -126,6 +128,7 @@ struct AmxTilesSchedule {
   /// Panels of 16 outputs that a thread takes together.
   int64_t panels = 4;
   int64_t bypass = 0;
+  int64_t least = 16;
   bool operator==(const AmxTilesSchedule &) const = default;
 };
 
@@ -165,6 +168,10 @@ struct KernelSchedule {
 
 /// The schedule of a kernel whose provider is MLIR.
 const KernelSchedule &scheduleOf(const KernelInfo &kernel);
+
+/// The fewest tokens that `kernel` should multiply: the field `least`, or its
+/// M.
+int64_t leastTokens(const KernelInfo &kernel);
 
 /// The schedule of `kernel` for vectors of 128 bits. SVE kernels use NEON's
 /// code there, and so the tile and unroll of NEON's kernel; for other kernels
