@@ -202,11 +202,28 @@ static void checkLargeResults(Cases &cases,
   }
 }
 
+/// Activations of which a kernel may arrange a part at a time
+/// (lib/CodeGen/Products/TileTurns.cpp): of some tokens, or of some values.
+static void checkLongTokens(Cases &cases,
+                            const Compared<KernelOp::LinearQ8> &of) {
+  Random random(4);
+  for (const int64_t k : {8064, 8224}) {
+    const LinearShape shape = {80,    k,     3,    0, 3, 3 * kPanelOutputs,
+                               false, false, false};
+    cases.start("m ", shape.m, ", k ", k);
+    compareLinear(cases, of,
+                  LinearOperands(shape, *weightFormat(of.info.format),
+                                 kValues[0], random));
+  }
+}
+
 void verify::checkKernel(Cases &cases, const Compared<KernelOp::LinearQ8> &of) {
   checkLinear(cases, of);
-  // The schedules of other kernels bypass no caches.
-  if (isaInfo(of.info.isa).dot.kind == DotKind::TileDot)
+  // Other kernels bypass no caches and arrange activations block by block.
+  if (isaInfo(of.info.isa).dot.kind == DotKind::TileDot) {
     checkLargeResults(cases, of);
+    checkLongTokens(cases, of);
+  }
   const WeightFormat format = *weightFormat(of.info.format);
   Random random(2);
   for (int64_t k = kActivationBlock + kGroup; k <= 2 * kActivationBlock;

@@ -34,15 +34,15 @@ PRODUCTS = {
 # The same number of spills for formats with bits apart from the others or with sub-blocks: unpacking them takes registers of the tile,
 # whose schedule is mostly that of all integers. No more than LLVM 22 needs.
 APART = {"q4_k", "q5_k", "q6_k", "nl4_xs", "q5_0", "q5_m_32"}
-SPILLS_APART = {"avx2": 113, "avxvnni": 85, "avx512vnni": 8, "amx_int8": 250, "neon": 32, "neon_dotprod": 33, "neon_i8mm": 82, "sve": 0,
+SPILLS_APART = {"avx2": 113, "avxvnni": 85, "avx512vnni": 8, "amx_int8": 0, "neon": 32, "neon_dotprod": 33, "neon_i8mm": 82, "sve": 0,
                 "sve_i8mm": 10}
 # Likewise for two more cases. Formats with two numbers a block spill because scales or unrolled loops take registers of the tile.
 # q8_0 spills because LLVM, without a model of a CPU, moves loads of weights ahead of the dots.
 SPILLS_OF_FORMAT = {("q8_0", "avx512vnni"): 5, ("q4_m_32", "avx512vnni"): 4, ("q4_z_32", "avx512vnni"): 4, ("q4_m_64", "avx512vnni"): 12,
-                    ("q4_z_64", "avx512vnni"): 9, ("q4_z_32", "amx_int8"): 100, ("q4_m_64", "neon_i8mm"): 27, ("q4_z_64", "neon_i8mm"): 30}
+                    ("q4_z_64", "avx512vnni"): 9, ("q4_m_64", "neon_i8mm"): 27, ("q4_z_64", "neon_i8mm"): 30}
 # Other dots of integers: for sums of 16 activations, 32 values at a time, and of sums of 32 activations with minimums.
-OTHER_DOTS = {("q6_k", "avx512vnni"): re.compile(r"vpdpbusd .*%ymm"), ("q4_k", "avx512vnni"): re.compile(r"vpdpwssd .*%zmm"),
-              ("q5_k", "avx512vnni"): re.compile(r"vpdpwssd .*%zmm"),
+OTHER_DOTS = {("q6_k", "avx512vnni"): re.compile(r"vpdpbusd .*%ymm"),
+              **{(weights, isa): re.compile(r"vpdpwssd .*%zmm") for weights in ("q4_k", "q5_k") for isa in ("avx512vnni", "amx_int8")},
               **{(weights, isa): re.compile(r"sdot [vz]\d+\.(4s|s)") for weights in ("q4_k", "q5_k") for isa in ("neon_i8mm", "sve_i8mm")}}
 INTEGER_DOT = re.compile(r"vpmaddubsw|vpdp|tdp|\bu?sdot\b|\budot\b|u?smmla|\bs(mull|mlal)2? v\d+\.8h")
 # A shift widens bf16, because each bf16 instruction rounds in its own way.

@@ -62,10 +62,6 @@ TEST(KernelTable, SelectionPrefersTheNewestInstructionSet) {
   EXPECT_EQ(
       selectKernel(KernelOp::LinearQ8, KernelFormat::Q4_0, amx, true)->name,
       "linear_q4_0_16x16x4_amx_int8");
-  // AMX has no kernel for formats that VNNI multiplies faster.
-  EXPECT_EQ(
-      selectKernel(KernelOp::LinearQ8, KernelFormat::Q6_K, amx, true)->name,
-      "linear_q6_k_32x16x4_avx512vnni");
   EXPECT_EQ(selectKernel(KernelOp::LinearQ8, KernelFormat::Q4_0, amx)->name,
             "linear_q4_0_1x16x4_avx512vnni");
   EXPECT_EQ(selectKernel(KernelOp::LinearQ8, KernelFormat::Q4_0,

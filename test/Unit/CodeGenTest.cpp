@@ -308,7 +308,10 @@ TEST(Schedule, HasAnOrder) {
       {"linear_q4_0_32x16x4_avx512vnni", "GroupDots StripDots"},
       {"linear_q4_0_8x16x4_neon_dotprod", "GroupDots UnpackOnce"},
       {"linear_q4_0_8x16x4_sve_i8mm", "PairDots UnpackOnce"},
-      {"linear_q4_0_16x16x4_amx_int8", "AmxTiles"},
+      {"linear_q4_0_16x16x4_amx_int8", "TileGroups"},
+      {"linear_q4_m_64_16x16x4_amx_int8", "TileGroups"},
+      {"linear_q4_z_128_16x16x4_amx_int8", "TileBlocks"},
+      {"linear_q6_k_16x16x4_amx_int8", "TilePlanes"},
   };
   for (const auto &test : cases)
     for (const std::string order : {"Tiles", ""})
@@ -350,6 +353,8 @@ TEST(Schedule, HasLimits) {
        "has reused=8192; it can be 0"},
       {"linear_q4_0_16x16x4_amx_int8", "depth=4",
        "has depth=4; it can be 8 16 32 64 128"},
+      {"linear_q4_k_16x16x4_amx_int8", "strip=16",
+       "has strip=16; it can be 32 64 128 256 512"},
       {"linear_q4_0_16x16x4_amx_int8", "least=8",
        "has least=8; it can be 16 32 64"},
       {"linear_q4_0_16x16x4_amx_int8", "bypass=1",

@@ -141,7 +141,10 @@ static std::vector<Order> ordersOf(const KernelInfo &kernel) {
   std::vector<Order> orders = {Order::GroupDots};
   switch (isaInfo(kernel.isa).dot.kind) {
   case DotKind::TileDot:
-    return {Order::AmxTiles};
+    return {hasSubBlocks ? Order::TilePlanes
+            : weightBlock(*weightFormat(kernel.format)) == kActivationBlock
+                ? Order::TileBlocks
+                : Order::TileGroups};
   case DotKind::Smmla:
     return {Order::PairDots, Order::UnpackOnce};
   case DotKind::Sdot:
@@ -237,8 +240,9 @@ static std::vector<int64_t> stripChoices(const KernelInfo &kernel,
     return {0};
   if (kernel.op == KernelOp::AttentionScores)
     return doubling(1, 256);
-  if (schedule.order() == Order::AmxTiles)
-    return doubling(kernel.m, 1024);
+  // Two tiles of tokens; sums of more tokens would leave the second cache.
+  if (isaInfo(kernel.isa).dot.kind == DotKind::TileDot)
+    return doubling(2 * kernel.m, 512);
   std::vector<int64_t> values = doubling(8, 256);
   std::erase_if(values, [&](int64_t strip) { return strip % kernel.m != 0; });
   return values;
@@ -271,10 +275,10 @@ static std::vector<int64_t> cachedChoices(const KernelInfo &,
   return doubling(8192, 4 << 20);
 }
 
-static std::vector<int64_t> reusedChoices(const KernelInfo &,
+static std::vector<int64_t> reusedChoices(const KernelInfo &kernel,
                                           const KernelSchedule &schedule) {
-  const Order order = schedule.order();
-  if (order == Order::UnpackOnce || order == Order::AmxTiles)
+  if (schedule.order() == Order::UnpackOnce ||
+      isaInfo(kernel.isa).dot.kind == DotKind::TileDot)
     return {0};
   return doubling(8192, 4 << 20);
 }

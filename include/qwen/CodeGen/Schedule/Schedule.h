@@ -41,6 +41,7 @@ enum class Order : uint8_t {
 // strip     Tokens that share one unpacking of the weights.
 // depth     Groups of 32 along K that are unpacked at once, or whose integers
 //           of sub-blocks are.
+// panels    Panels of 16 outputs that share the arranging of activations.
 // bypass    Outputs of a call that has more than so many bytes of them bypass
 //           the caches, which they would only pass through; 0: no call's do.
 // least     Tokens from which the kernel is faster than the kernels of older
@@ -117,19 +118,35 @@ struct UnpackOnceSchedule {
   int64_t vectors = 1;
   int64_t unroll = 1;
   int64_t strip = 64;
-  /// Panels of 16 outputs that share the arranging of activations.
   int64_t panels = 4;
   bool operator==(const UnpackOnceSchedule &) const = default;
 };
 
-struct AmxTilesSchedule {
-  int64_t strip = 128;
-  int64_t depth = 16;
-  /// Panels of 16 outputs that a thread takes together.
+struct TileGroupsSchedule {
+  int64_t strip = 512;
+  int64_t depth = 8;
   int64_t panels = 4;
   int64_t bypass = 0;
   int64_t least = 16;
-  bool operator==(const AmxTilesSchedule &) const = default;
+  bool operator==(const TileGroupsSchedule &) const = default;
+};
+
+struct TileBlocksSchedule {
+  int64_t strip = 512;
+  int64_t depth = 8;
+  int64_t panels = 4;
+  int64_t bypass = 0;
+  int64_t least = 16;
+  bool operator==(const TileBlocksSchedule &) const = default;
+};
+
+struct TilePlanesSchedule {
+  int64_t strip = 512;
+  int64_t depth = 8;
+  int64_t panels = 4;
+  int64_t bypass = 0;
+  int64_t least = 16;
+  bool operator==(const TilePlanesSchedule &) const = default;
 };
 
 /// The panels and tokens of a call of a product; zeros in attention.
@@ -149,7 +166,8 @@ struct CallSizes {
 using OrderSchedule =
     std::variant<PageChainsSchedule, ChainsSchedule, GroupDotsSchedule,
                  PairDotsSchedule, HeldDotsSchedule, StripDotsSchedule,
-                 BlockDotsSchedule, UnpackOnceSchedule, AmxTilesSchedule>;
+                 BlockDotsSchedule, UnpackOnceSchedule, TileGroupsSchedule,
+                 TileBlocksSchedule, TilePlanesSchedule>;
 #define QWEN_ORDER(Name)                                                       \
   static_assert(                                                               \
       std::is_same_v<std::variant_alternative_t<                               \

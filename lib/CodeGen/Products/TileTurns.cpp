@@ -1,0 +1,410 @@
+//===- TileTurns.cpp - Tile registers of AMX in turns ---------------------===//
+
+#include "TileTurns.h"
+
+using namespace qwen;
+using namespace mlir;
+
+/// Turns between the last multiplication into a tile and its store, which would
+/// wait for the multiplication.
+static constexpr int64_t kLag = 2;
+/// Stages whose scales are in memory: a step is not done before the second step
+/// after it.
+static constexpr int64_t kScaleStages = 4;
+/// Blocks of 128 values of 16 tokens whose lines are arranged at a time: 512
+/// KiB, a quarter of the second cache.
+static constexpr int64_t kHeldBlocks = 256;
+/// Tiles of tokens of a strip for which arranging all of K is worth it. A
+/// longer K is arranged stage by stage, again for each panel.
+static constexpr int64_t kFewTiles = 4;
+
+//===----------------------------------------------------------------------===//
+// Parts of rows
+//===----------------------------------------------------------------------===//
+
+Value TileTurns::tokenScale(const Step &step, int64_t tile, int64_t row) {
+  Value scales = b.at(tokenScales, ofTile(step, tile), kLineBytes);
+  return b.splat(floats, b.load(b.f32, b.at(scales, row * 4)));
+}
+
+Value TileTurns::tokenSums(const Step &step, int64_t tile, int64_t row) {
+  Value first =
+      b.at(activationSums, ofTile(step, tile), kLines * shape.sumBytes);
+  return b.at(first, row * shape.sumBytes);
+}
+
+void TileTurns::addToSums(Value base, int64_t index, Value t, Value scale) {
+  Value sum = b.fma(t, scale, loadVector(floats, base, index));
+  b.store(sum, b.at(base, index * kLineBytes));
+}
+
+//===----------------------------------------------------------------------===//
+// Memory and configuration
+//===----------------------------------------------------------------------===//
+
+/// The palette, then for each tile register bytes of a line, then lines.
+void TileTurns::configure() {
+  SmallVector<int8_t> values(64, 0);
+  auto set = [&](int64_t number, int64_t lines, int64_t lineBytes) {
+    values[16 + 2 * number] = int8_t(lineBytes);
+    values[48 + number] = int8_t(lines);
+  };
+  values[0] = 1;
+  for (int64_t i = 0; i < kTokenTile; ++i)
+    set(i, kLines, kLineBytes);
+  for (int64_t i : {0, 1}) {
+    set(kTokenTile + i, kLines, 4 * shape.depthLines);
+    set(kWeightTile + i, shape.depthLines, kLineBytes);
+  }
+  Value config = b.scratch(64);
+  b.store(arith::ConstantOp::create(
+              b, DenseElementsAttr::get(bytes, ArrayRef<int8_t>(values))),
+          config);
+  amx("ldtilecfg", config);
+}
+
+void TileTurns::allocate() {
+  weightLines = b.scratch(depth * weightBytes);
+  weightScales = b.scratch(kScaleStages * depth * scaleBytes);
+  dots = b.scratch(2 * shape.dots * kTileBytes);
+  sums = b.scratch(2 * stripBytes);
+  noSums = b.scratch(unitBytes);
+  tokenLines = b.scratch(kHeldBlocks * kBlockBytes);
+  tokenScales = b.scratch(kHeldBlocks * kLineBytes);
+  activationSums = b.scratch(kHeldBlocks * kLines * shape.sumBytes);
+}
+
+void TileTurns::sizeStrips() {
+  holdsStrip = b.isLess(blocks, kHeldBlocks / kFewTiles + 1);
+  heldBlocks = arith::SelectOp::create(b, holdsStrip, blocks, b.integer(depth));
+  // Two stages have lines where these are arranged stage by stage.
+  Value held = arith::SelectOp::create(b, holdsStrip, b.integer(kHeldBlocks),
+                                       b.integer(kHeldBlocks / 2));
+  const int64_t unitTokens = kLines * shape.tokenTiles;
+  Value unitCount = b.div(b.div(held, heldBlocks), shape.tokenTiles);
+  stripTokens = b.smaller(b.mul(unitCount, unitTokens), b.integer(sizes.strip));
+}
+
+void TileTurns::emit() {
+  p.bypassCaches(sizes.bypass);
+  configure();
+  allocate();
+  sizeStrips();
+  b.branch(
+      b.isLess(p.panelBegin, p.panelEnd),
+      [&] {
+        b.loop(0, p.m, stripTokens, [&](Value first) {
+          firstToken = first;
+          tiles = b.div(b.smaller(b.sub(p.m, first), stripTokens), kLines);
+          units = b.div(b.add(tiles, shape.tokenTiles - 1), shape.tokenTiles);
+          b.branch(
+              holdsStrip,
+              [&] { arrangeTokens(b.integer(0), blocks, b.integer(0)); },
+              [] {});
+          overPanels();
+        });
+      },
+      [] {});
+  amx("tilerelease", {});
+  p.finish();
+}
+
+//===----------------------------------------------------------------------===//
+// Arranged activations
+//===----------------------------------------------------------------------===//
+
+/// Arranges blocks [first, last) of the strip's tokens. `number` is the number
+/// of the first one.
+void TileTurns::arrangeTokens(Value first, Value last, Value number) {
+  b.loop(0, tiles, 1, [&](Value tile) {
+    Value token = b.add(firstToken, b.mul(tile, kLines));
+    Value of = b.add(number, b.mul(tile, heldBlocks));
+    arrangeLines(token, first, last, b.at(tokenLines, of, kBlockBytes));
+    arrangeFactors(token, first, last, of);
+  });
+}
+
+/// The lines of blocks [first, last) of 16 tokens from `token` on.
+void TileTurns::arrangeLines(Value token, Value first, Value last, Value to) {
+  static constexpr int64_t each = kActivationBlock / kLineBytes;
+  Value from = b.at(p.q, token, p.k);
+  Value begin = b.mul(first, each), end = b.mul(last, each);
+  Value whole = b.smaller(end, b.div(p.k, kLineBytes));
+  auto copyColumn = [&](Value column, function_ref<Value(Value)> loadLine) {
+    Value source = b.at(from, column, kLineBytes);
+    Value lines = b.at(to, b.sub(column, begin), kTileBytes);
+    b.loop(0, kLines, 1, [&](Value r) {
+      b.store(loadLine(b.at(source, r, p.k)), b.at(lines, r, kLineBytes));
+    });
+  };
+  b.loop(begin, whole, 1, [&](Value column) {
+    copyColumn(column, [&](Value at) { return b.load(bytes, at); });
+  });
+  // The last block may have fewer values.
+  b.loop(whole, end, 1, [&](Value column) {
+    Value mask = activeLanes(bytes, b.mul(column, kLineBytes), p.k);
+    copyColumn(column, [&](Value at) -> Value {
+      return LLVM::MaskedLoadOp::create(b, bytes, at, mask,
+                                        b.constant(bytes, 0), 1);
+    });
+  });
+}
+
+/// The lanes of a vector of `type` whose elements are in front of element
+/// `end`, if the first is element `begin`.
+Value TileTurns::activeLanes(VectorType type, Value begin, Value end) {
+  return b.intrinsic(type.clone(b.getI1Type()),
+                     "llvm.get.active.lane.mask.v" +
+                         std::to_string(type.getNumElements()) + "i1.i64",
+                     {begin, end});
+}
+
+/// The scales and sums of blocks [first, last) of 16 tokens from `token` on.
+/// `number` is the number of the first one.
+void TileTurns::arrangeFactors(Value token, Value first, Value last,
+                               Value number) {
+  const VectorType type = b.vector(kBlockGroups, b.i32);
+  b.loop(0, kLines, 1, [&](Value r) {
+    Value of = b.add(token, r);
+    Value scales = b.at(p.d, b.mul(of, blocks), 4);
+    Value allSums = b.at(p.sums, b.mul(of, groups), 4);
+    b.loop(first, last, 1, [&](Value block) {
+      Value place = b.add(number, b.sub(block, first));
+      b.store(b.load(b.f32, b.at(scales, block, 4)),
+              b.at(b.at(tokenScales, place, kLineBytes), r, 4));
+      if (shape.sumBytes == 0)
+        return;
+      Value group = b.mul(block, kBlockGroups);
+      Value groupSums = LLVM::MaskedLoadOp::create(
+          b, type, b.at(allSums, group, 4), activeLanes(type, group, groups),
+          b.constant(type, 0), 4);
+      arrangeSums(
+          groupSums,
+          b.at(activationSums, b.add(b.mul(place, kLines), r), shape.sumBytes));
+    });
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Arranged weights
+//===----------------------------------------------------------------------===//
+
+void TileTurns::unpackGroup(Value panel, Value group, WriteLine write) {
+  Value block = p.blockOf(group);
+  Value chunks = p.chunksOf(p.headerOf(panel, block),
+                            b.sub(group, b.mul(block, p.blockGroups)));
+  for (int64_t i = 0; i < p.unpack->chunks(); ++i) {
+    const Values codes = p.unpack->codes(b, i, [&](int64_t chunk, bool) {
+      return b.load(bytes, b.at(chunks, chunk * kChunkBytes));
+    });
+    for (int64_t part = 0; part < p.unpack->parts; ++part)
+      write(p.unpack->bytes(b, codes, i, part), i + part * p.unpack->chunks());
+  }
+}
+
+void TileTurns::arrangeGroups(Value block, Value lines, int64_t planes,
+                              function_ref<void(Value, Value)> arrange) {
+  b.loop(0, kBlockGroups, 1, [&](Value inBlock) {
+    Value group = b.add(b.mul(block, kBlockGroups), inBlock);
+    Value to = b.at(lines, inBlock, kGroupBytes);
+    b.branch(
+        b.isLess(group, groups), [&] { arrange(group, to); },
+        [&] {
+          for (int64_t plane = 0; plane < planes; ++plane)
+            for (int64_t i = 0; i < kGroupBytes; i += kLineBytes)
+              b.store(b.constant(bytes, 0), b.at(to, plane * kBlockBytes + i));
+        });
+  });
+}
+
+void TileTurns::arrangeScales(Value panel, Value first, Value to) {
+  // fma(0, -0, t) is t, a zero's sign included.
+  const Values scales = b.choose(
+      b.isLess(first, groups),
+      [&] {
+        return p.scaleVectors(p.headerOf(panel, p.blockOf(first)),
+                              kPanelOutputs, 0);
+      },
+      [&] { return Values(scaling.count(), b.zeros(floats, -0.0f)); });
+  for (auto [i, scale] : llvm::enumerate(scales))
+    b.store(scale, b.at(to, int64_t(i) * kLineBytes));
+}
+
+//===----------------------------------------------------------------------===//
+// Steps
+//===----------------------------------------------------------------------===//
+
+TileTurns::Step TileTurns::noStep() {
+  return {b.integer(0), b.integer(0), noSums, weightScales};
+}
+
+/// The turns of step `now`, whose weights have their lines at `lines`; null for
+/// turns that multiply nothing. `carried` has the places of the dots of this
+/// step and the last one, then the last step and the one before.
+Values TileTurns::step(ValueRange carried, Value lines, const Step *now) {
+  Value to = carried[0], before = carried[1];
+  const Step last = {carried[2], carried[3], carried[4], carried[5]},
+             earlier = {carried[6], carried[7], carried[8], carried[9]};
+  Values tokens;
+  for (int64_t t = 0; now && t < shape.tokenTiles; ++t)
+    tokens.push_back(b.at(tokenLines, ofTile(*now, t), kBlockBytes));
+  for (int64_t turn = 0; turn < shape.turns; ++turn) {
+    if (now)
+      multiply(turn, tokens, lines);
+    const bool isLate = turn < kLag;
+    addRows((turn + shape.turns - kLag) % shape.turns, isLate ? to : before,
+            isLate ? earlier : last);
+    const std::optional<Stored> tile = storedIn(turn);
+    if (tile && (isLate || now))
+      amx("tilestored64", {tileNumber(tile->tile),
+                           b.at(isLate ? before : to, tile->place * kTileBytes),
+                           b.integer(kLineBytes)});
+  }
+  const Step next = now ? *now : noStep();
+  return {before,      to,          next.number, next.second, next.sums,
+          next.scales, last.number, last.second, last.sums,   last.scales};
+}
+
+/// `count` steps that multiply nothing.
+Values TileTurns::idle(Int count, ValueRange carried) {
+  return b.loop(0, count, 1, carried, [&](Value, ValueRange values) {
+    return step(values, Value(), nullptr);
+  });
+}
+
+/// Fetches the unit's share of blocks [first, last) of the panels that follow.
+void TileTurns::fetchAhead(Value panel, Value first, Value last, Value unit) {
+  const int64_t blockBytes =
+      kBlockGroups * panelGroupBytes(p.format) +
+      panelHeaderBytes(p.format) * kActivationBlock / weightBlock(p.format);
+  const int64_t line = ProductBuilder::kCacheLine;
+  Value all = b.mul(b.sub(last, first), blockBytes);
+  Value share = b.mul(b.add(b.div(all, b.mul(units, line)), 1), line);
+  for (int64_t i = 0; i < shape.panels; ++i) {
+    Value next = b.at(p.weights, b.add(panel, shape.panels + i), panelStride);
+    Value from = b.at(b.at(next, first, blockBytes), b.mul(unit, share));
+    b.loop(0, share, line, [&](Value at) { b.prefetch(b.at(from, at)); });
+  }
+}
+
+/// The steps of a stage: blocks [first, last), unpacked to `lines`. `base` is
+/// the step of the first block and unit.
+Values TileTurns::overUnits(Value panel, const Step &base, Value lines,
+                            Value first, Value last, ValueRange carried) {
+  return b.loop(0, units, 1, carried, [&](Value unit, ValueRange before) {
+    Value tile = b.mul(unit, shape.tokenTiles);
+    Value second = b.integer(0);
+    if (shape.tokenTiles > 1)
+      second = arith::SelectOp::create(b, b.isLess(b.add(tile, 1), tiles),
+                                       heldBlocks, second);
+    Value number = b.add(base.number, b.mul(tile, heldBlocks));
+    Value unitSums = b.at(base.sums, unit, unitBytes);
+    fetchAhead(panel, first, last, unit);
+    return b.loop(first, last, 1, before, [&](Value block, ValueRange values) {
+      Value i = b.sub(block, first);
+      const Step now = {b.add(number, i), second, unitSums,
+                        b.at(base.scales, i, scaleBytes)};
+      return step(values, b.at(lines, i, weightBytes), &now);
+    });
+  });
+}
+
+/// Stage `number` of a strip: `depth` blocks from `first` on of the panels from
+/// `panel` on.
+Values TileTurns::stage(Value panel, Value number, Value first,
+                        ValueRange carried) {
+  Value last = b.smaller(blocks, b.add(first, depth));
+  Value odd = b.mul(b.bitAnd(number, 1), kHeldBlocks / 2);
+  Value place = arith::SelectOp::create(b, holdsStrip, first, odd);
+  b.branch(holdsStrip, [] {}, [&] { arrangeTokens(first, last, place); });
+  Values panels;
+  for (int64_t i = 0; i < shape.panels; ++i)
+    panels.push_back(b.at(p.weights,
+                          b.smaller(b.add(panel, i), b.sub(p.panelEnd, 1)),
+                          panelStride));
+  Value scales = b.at(weightScales, b.bitAnd(number, kScaleStages - 1),
+                      depth * scaleBytes);
+  b.loop(first, last, 1, [&](Value block) {
+    Value i = b.sub(block, first);
+    arrangeBlock(panels, block, b.at(weightLines, i, weightBytes),
+                 b.at(scales, i, scaleBytes));
+  });
+  const Step base = {place, b.integer(0), sumsOf(panel), scales};
+  const Values after =
+      overUnits(panel, base, weightLines, first, last, carried);
+  // A single step would leave rows to the stage after the next.
+  Value isShort = b.isEqual(b.mul(b.sub(last, first), units), 1);
+  return idle(Value(arith::ExtUIOp::create(b, b.getI64Type(), isShort)), after);
+}
+
+/// All panels with the strip. A panel's outputs are complete, and stored, after
+/// the first stage of the next.
+void TileTurns::overPanels() {
+  const Step none = noStep();
+  Values carried = {dots, b.at(dots, shape.dots * kTileBytes)};
+  for (int i = 0; i < 2; ++i)
+    carried.append({none.number, none.second, none.sums, none.scales});
+  carried.push_back(b.integer(0));
+  carried = b.loop(
+      p.panelBegin, p.panelEnd, shape.panels, carried,
+      [&](Value panel, ValueRange before) {
+        Value cleared = sumsOf(panel);
+        b.loop(0, b.mul(units, unitBytes), kLineBytes,
+               [&](Value at) { b.store(b.zeros(floats), b.at(cleared, at)); });
+        return b.loop(
+            0, blocks, depth, before, [&](Value first, ValueRange values) {
+              Value number = values.back();
+              Values after = stage(panel, number, first, values.drop_back());
+              Value isFirst =
+                  b.bitAnd(b.isEqual(first, 0), b.isLess(p.panelBegin, panel));
+              b.branch(
+                  isFirst, [&] { storePanels(b.sub(panel, shape.panels)); },
+                  [] {});
+              after.push_back(b.add(number, 1));
+              return after;
+            });
+      });
+  carried.pop_back();
+  idle(2, carried);
+  Value behind = b.sub(b.sub(p.panelEnd, p.panelBegin), 1);
+  storePanels(
+      b.add(p.panelBegin, b.mul(b.div(behind, shape.panels), shape.panels)));
+}
+
+/// The sums of the strip for the panels from `panel` on.
+Value TileTurns::sumsOf(Value panel) {
+  Value number = b.div(b.sub(panel, p.panelBegin), shape.panels);
+  return b.at(sums, b.bitAnd(number, 1), stripBytes);
+}
+
+/// Stores the sums of the strip for the panels from `panel` on.
+void TileTurns::storePanels(Value panel) {
+  Value from = sumsOf(panel);
+  auto storeRows = [&](int64_t panels) {
+    b.loop(0, tiles, 1, [&](Value tile) {
+      Value unit = b.div(tile, shape.tokenTiles);
+      Value place = b.integer(0);
+      if (shape.tokenTiles > 1)
+        place = b.sub(tile, b.mul(unit, shape.tokenTiles));
+      Value unitSums = b.at(from, unit, unitBytes);
+      Value token = b.add(firstToken, b.mul(tile, kLines));
+      b.loop(0, kLines, 1, [&](Value r) {
+        Values row;
+        for (int64_t i = 0; i < panels; ++i) {
+          Value offset = b.integer(sumsAt(0, i));
+          if (shape.tokenTiles > 1)
+            offset = b.add(offset, b.mul(place, sumsAt(1, i) - sumsAt(0, i)));
+          row.push_back(
+              b.load(floats, b.at(b.at(unitSums, offset), r, kLineBytes)));
+        }
+        p.store(b.mul(panel, kPanelOutputs), b.add(token, r), row,
+                kPanelOutputs);
+      });
+    });
+  };
+  if (shape.panels == 1)
+    return storeRows(1);
+  b.branch(
+      b.isLess(b.add(panel, 1), p.panelEnd), [&] { storeRows(shape.panels); },
+      [&] { storeRows(1); });
+}
