@@ -5,6 +5,7 @@
 #include "qwen/Numerics/Float16.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -201,51 +202,91 @@ EncodeStatus numerics::encode<Encoder::Zero4>(const float *x, int64_t count,
 static constexpr auto &kCodebook =
     kCodingInfos[static_cast<size_t>(Coding::Nonlinear4)].codebook;
 
+/// Half the way from the value of a code of the codebook to the one before.
+static float middleBefore(size_t code) {
+  return static_cast<float>(kCodebook[code - 1] + kCodebook[code]) / 2.0f;
+}
+
 /// The code whose value in the codebook is nearest to x. If two are equally
 /// near, the greater one.
 static uint8_t nearestCode(float x) {
   uint8_t code = 0;
   for (size_t i = 1; i < std::size(kCodebook); ++i)
-    code += x >= static_cast<float>(kCodebook[i - 1] + kCodebook[i]) / 2.0f;
+    code += x >= middleBefore(i);
   return code;
 }
 
-/// The scale with the least error (docs/numerics.md). `offerAll` offers the
-/// reciprocals of the candidates; nearest(x / scale) is an integer.
-template <typename Nearest, typename OfferAll>
-static float searchScale(const float *x, int64_t count, Nearest nearest,
-                         OfferAll offerAll) {
+/// Four candidates of a scale side by side.
+using Candidates [[gnu::vector_size(4 * sizeof(float))]] = float;
+
+/// The reciprocals of the candidates of a scale. The first of equals wins; the
+/// last is there again where `others` has room, which changes nothing.
+template <size_t Count> struct Inverses {
+  static_assert(Count % 4 == 0);
+  float first;
+  std::array<float, Count> others;
+};
+
+/// The scale with the least error (docs/numerics.md). nearest(x / scale) is an
+/// integer, and nearestOf(x) is the same for the other candidates.
+template <size_t Count, typename Nearest, typename NearestOf>
+static float searchScale(const float *x, int64_t count,
+                         const Inverses<Count> &inverses, Nearest nearest,
+                         NearestOf nearestOf) {
+  float firstX = 0.0f, firstQ = 0.0f;
+  Candidates inverse[Count / 4], qx[Count / 4] = {}, qq[Count / 4] = {};
+  std::memcpy(inverse, inverses.others.data(), sizeof(inverse));
+  for (int64_t i = 0; i < count; ++i) {
+    const float first = nearest(x[i] * inverses.first);
+    firstX += x[i] * x[i] * first * x[i];
+    firstQ += x[i] * x[i] * first * first;
+    const auto nearestOthers = nearestOf(x[i]);
+    for (size_t j = 0; j < Count / 4; ++j) {
+      const Candidates q = nearestOthers(x[i] * inverse[j]);
+      const Candidates weighted = x[i] * x[i] * q;
+      qx[j] += weighted * x[i];
+      qq[j] += weighted * q;
+    }
+  }
   float best = 0.0f, scale = 0.0f;
-  offerAll([&](float inverse) {
-    float qx = 0.0f, qq = 0.0f;
-    for (int64_t i = 0; i < count; ++i) {
-      const float q = nearest(x[i] * inverse);
-      const float weighted = x[i] * x[i] * q;
-      qx += weighted * x[i];
-      qq += weighted * q;
+  const auto offer = [&](float numerator, float denominator) {
+    if (denominator > 0.0f && numerator * numerator > best * denominator) {
+      scale = numerator / denominator;
+      best = scale * numerator;
     }
-    if (qq > 0.0f && qx * qx > best * qq) {
-      scale = qx / qq;
-      best = scale * qx;
-    }
-  });
+  };
+  offer(firstX, firstQ);
+  for (size_t j = 0; j < Count; ++j)
+    offer(qx[j / 4][j % 4], qq[j / 4][j % 4]);
   return scale;
 }
 
 /// The scale of values in the codebook. `largest` is the value of largest
 /// magnitude, the first if there are several.
 static float searchCodebookScale(const float *x, int64_t count, float largest) {
-  return searchScale(
-      x, count,
-      [](float value) {
-        return static_cast<float>(kCodebook[nearestCode(value)]);
-      },
-      [&](auto offer) {
-        const float least = kCodebook[0];
-        offer(1.0f / (-largest / least));
-        for (int i = -7; i <= 7; ++i)
-          offer((static_cast<float>(i) + least) / largest);
-      });
+  const float least = kCodebook[0];
+  Inverses<16> inverses = {1.0f / (-largest / least), {}};
+  for (int i = -7; i <= 8; ++i)
+    inverses.others[static_cast<size_t>(i + 7)] =
+        (static_cast<float>(std::min(i, 7)) + least) / largest;
+  const auto nearest = [](float value) {
+    return static_cast<float>(kCodebook[nearestCode(value)]);
+  };
+  // These candidates are near each other, and so are the codes of a value: few
+  // middles of the codebook lie between them.
+  return searchScale(x, count, inverses, nearest, [&](float value) {
+    const auto [from, to] =
+        std::minmax({nearestCode(value * inverses.others.front()),
+                     nearestCode(value * inverses.others.back())});
+    return [from, to](Candidates scaled) {
+      Candidates found = Candidates{} + static_cast<float>(kCodebook[from]);
+      for (size_t code = from + size_t{1}; code <= to; ++code)
+        found = scaled >= middleBefore(code)
+                    ? Candidates{} + static_cast<float>(kCodebook[code])
+                    : found;
+      return found;
+    };
+  });
 }
 
 template <>
@@ -317,11 +358,18 @@ template <>
 EncodeStatus numerics::encode<Encoder::Search6>(const float *x, int64_t count,
                                                 WeightBlock &block) {
   const auto scaleOf = [](const float *values, float largest) {
-    return searchScale(values, 16, nearest6, [&](auto offer) {
-      offer(-32.0f / largest);
-      for (int i = -9; i <= 9; ++i)
-        if (i != 0)
-          offer(-(32.0f + 0.1f * static_cast<float>(i)) / largest);
+    Inverses<20> inverses = {-32.0f / largest, {}};
+    for (size_t j = 0; j < 20; ++j) {
+      const int i = std::min(static_cast<int>(j), 17) - 9;
+      inverses.others[j] =
+          -(32.0f + 0.1f * static_cast<float>(i < 0 ? i : i + 1)) / largest;
+    }
+    return searchScale(values, 16, inverses, nearest6, [](float) {
+      return [](Candidates value) {
+        const Candidates rounded = (value + 0x1.8p23f) - 0x1.8p23f;
+        const Candidates raised = rounded < -32.0f ? -32.0f : rounded;
+        return raised > 31.0f ? 31.0f : raised;
+      };
     });
   };
   const auto codeOf = [](float value) {
