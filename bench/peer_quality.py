@@ -3,7 +3,7 @@
 
   peer_quality.py convert FOLDER OUT.gguf                   a folder of bench/real_model.py, in f32
   peer_quality.py importance FOLDER IDS.npy OUT             mean squares of the inputs of each product, as llama-imatrix writes them
-  peer_quality.py quantize IN.gguf OUT.gguf TYPE MATRIX     all matrices in TYPE, or its mixture where TYPE ends with "-mix"
+  peer_quality.py quantize IN.gguf OUT.gguf TYPE [MATRIX]   all matrices in TYPE, or its mixture where TYPE ends with "-mix"
   peer_quality.py reference GGUF IDS.npy OUT.npy            log-probabilities behind the second half of each window, f16 would lose bits: f32
   peer_quality.py compare REFERENCE.npy GGUF IDS.npy        one JSON object: KL, top-1 agreement, perplexities, types of the matrices
 
@@ -113,11 +113,12 @@ def importance(folder, ids, out):
             file.write(struct.pack(f"<i{len(name)}sii", len(name), name.encode(), len(windows), len(values)) + values.tobytes())
 
 
-def quantize(source, out, kind, matrix):
+def quantize(source, out, kind, *matrix):
     import ik_llama_cpp
     tool = pathlib.Path(ik_llama_cpp.__file__).parent / "bin/llama-quantize"
     pure = [] if kind.endswith("-mix") else ["--pure", "--token-embedding-type", kind.lower()]
-    subprocess.run([tool, "--imatrix", matrix, *pure, source, out, kind.removesuffix("-mix"), "2"], check=True, stdout=sys.stderr)
+    importance = ["--imatrix", *matrix] if matrix else []
+    subprocess.run([tool, *importance, *pure, source, out, kind.removesuffix("-mix"), "2"], check=True, stdout=sys.stderr)
 
 
 def log_probabilities(file, ids):

@@ -3,12 +3,13 @@
 
   .venv/bin/python bench/real_model.py WORKDIR --dither 1
   .venv/bin/python bench/quality.py WORKDIR/smollm2-dither-1 WORKDIR EVAL.txt CALIBRATION.txt [--windows N] [--formats NAME ...]
-      [--ways WAY ...] [--no-peers] [--json]
+      [--ways WAY ...] [--no-peers] [--no-matrix] [--json]
 
 Compiles the folder in each format, in each way (a row of WAYS: options of qwen-opt), and compares its probabilities with those of
 the folder in f32 (`qwen-run compare`), on windows of 512 tokens whose second half counts: the rule of llama.cpp's perplexity
 tool. Files that are there are not compiled again. ik_llama.cpp (PyPI's ik-llama-cpp-python) quantizes the same weights: all matrices
-in one type, and its mixtures, whose names end with "-mix"; its importance matrix is of the first 32k tokens of CALIBRATION.txt.
+in one type, and its mixtures, whose names end with "-mix"; its importance matrix is of the first 32k tokens of CALIBRATION.txt, and
+--no-matrix leaves it out.
 Prints a table in Markdown and writes WORKDIR/quality.svg, KL over bytes. For Qwen2 folders of f32, as real_model.py writes them.
 """
 import argparse
@@ -91,19 +92,23 @@ class Peer:
         self.python = peer_python(args.workdir)
         self.ids = args.workdir / "eval.npy"
         np.save(self.ids, ours.ids(args.text, args.windows))
-        np.save(args.workdir / "calibration.npy", ours.ids(args.calibration, CALIBRATION_WINDOWS))
         self.f32 = self.make("f32.gguf", "convert", args.folder)
-        self.importance = self.make("importance.dat", "importance", args.folder, args.workdir / "calibration.npy")
+        # The arguments of the quantization behind the type.
+        self.importance = []
+        if args.matrix:
+            np.save(args.workdir / "calibration.npy", ours.ids(args.calibration, CALIBRATION_WINDOWS))
+            self.importance.append(self.make("importance.dat", "importance", args.folder, args.workdir / "calibration.npy"))
         self.reference = self.make(f"reference-{args.windows}.npy", "reference", self.f32, self.ids)
 
     def make(self, name, command, *inputs):
         return make(self.args.workdir / name, [self.python, PEER, command, *inputs, self.args.workdir / name])
 
     def row(self, kind):
-        file = self.args.workdir / f"peer-{kind}.gguf"
-        make(file, [self.python, PEER, "quantize", self.f32, file, kind, self.importance])
+        file = self.args.workdir / f"peer-{kind}{'' if self.importance else '-no-matrix'}.gguf"
+        make(file, [self.python, PEER, "quantize", self.f32, file, kind, *self.importance])
         result = json.loads(output(self.python, PEER, "compare", self.reference, file, self.ids, stderr=subprocess.DEVNULL).splitlines()[-1])
-        return {"name": f"ik_llama.cpp {kind}", "group": "ik_llama.cpp", **result}
+        group = "ik_llama.cpp" + ("" if self.importance else ", no matrix")
+        return {"name": f"{group} {kind}", "group": group, **result}
 
 
 def table(rows):
@@ -150,6 +155,7 @@ def main():
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=DEFAULT_WAYS)
     parser.add_argument("--peer-types", nargs="+", default=PEER_TYPES)
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--no-matrix", dest="matrix", action="store_false")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     args.workdir.mkdir(parents=True, exist_ok=True)
