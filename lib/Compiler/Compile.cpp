@@ -108,11 +108,11 @@ std::vector<TargetCode> Compile::run(Stage stage) {
   return codes;
 }
 
-mlir::OwningOpRef<mlir::ModuleOp> Compile::packed(WeightFormat format) {
+mlir::OwningOpRef<mlir::ModuleOp> Compile::packed(const WeightChoice &choice) {
   mlir::OwningOpRef<mlir::ModuleOp> module = model.module().clone();
   PipelineOptions pipeline = pipelineOptions();
   pipeline.formats =
-      formatsByRules(model.module(), format, options.tensorWeights);
+      formatsByRules(model.module(), choice, options.tensorWeights);
   runPasses(*module, targets.front().features, pipeline, Stage::Packed);
   return module;
 }

@@ -50,9 +50,9 @@ public:
   /// targets are sorted, best first.
   std::vector<TargetCode> run(Stage stage);
 
-  /// The weights of the model in `format`, but for those that rules name, at
-  /// stage "packed" for the first target.
-  mlir::OwningOpRef<mlir::ModuleOp> packed(WeightFormat format);
+  /// The weights of the model in the formats of `choice`, but for those that
+  /// rules name, at stage "packed" for the first target.
+  mlir::OwningOpRef<mlir::ModuleOp> packed(const WeightChoice &choice);
 
   const ModelState &state() const { return model; }
   const Checkpoint &checkpoint() const { return *model.model.checkpoint; }

@@ -182,7 +182,7 @@ static void planByRules(ModelState &state, const CompileOptions &options) {
     findGrids(state);
   const bool keeps = hasIntegers(state.module());
   const WeightChoice choice = options.weights.value_or(
-      keeps ? WeightChoice(KeepFormats()) : WeightChoice(kDefaultWeights));
+      keeps ? WeightChoice(KeepFormats()) : WeightChoice(kDefaultPlan));
   if (options.rotate == Rotate::On && keeps &&
       choice == WeightChoice(KeepFormats()))
     throw Error(part::subject("--rotate") +
@@ -192,11 +192,21 @@ static void planByRules(ModelState &state, const CompileOptions &options) {
   plan.formats = formatsByRules(state.module(), choice, options.tensorWeights);
   plan.kv =
       choice == WeightChoice(WeightFormat::F32) ? KvFormat::F32 : KvFormat::F16;
+  const auto *named = std::get_if<WeightPlan>(&choice);
+  const std::optional<PlanRules> rules =
+      named ? std::optional<PlanRules>(std::in_place, *named, state.module())
+            : std::nullopt;
   for (WeightOp matrix : plannedMatrices(state.module())) {
     const WeightFormat format = plan.formatOf(matrix);
-    if (isQuantized(format) && (options.rotate == Rotate::On ||
-                                matrix.getSource().getIntegers() != format))
-      plan.quantizers.emplace(matrix.getSymName(), options.quantizer);
+    if (!isQuantized(format) || (options.rotate != Rotate::On &&
+                                 matrix.getSource().getIntegers() == format))
+      continue;
+    // The plan's quantizer is for its format.
+    const bool isPlanned = rules && rules->of(matrix).format == format;
+    plan.quantizers.emplace(
+        matrix.getSymName(),
+        options.quantizer.value_or(isPlanned ? rules->of(matrix).quantizer
+                                             : Quantizer::Rounding));
   }
 }
 
@@ -302,9 +312,10 @@ static void quantizeByText(const QuantizeInput &input, ModelState &state,
                            const CompileHooks &hooks) {
   const bool isPlanned = !options.plan.empty();
   const QuantizeInput matrices = partByText(input);
-  if (matrices.formats.empty() && !isPlanned && needsText(options.quantizer))
+  if (matrices.formats.empty() && !isPlanned && options.quantizer &&
+      needsText(*options.quantizer))
     throw Error("the quantizer " +
-                part::subject(std::string(infoOf(options.quantizer).name)) +
+                part::subject(std::string(infoOf(*options.quantizer).name)) +
                 " has nothing to choose: all matrices are floats or keep their "
                 "integers");
   // The text may be for channels or layers.

@@ -70,11 +70,17 @@ MatrixFormats qwen::formatsByRules(mlir::ModuleOp module,
   for (const std::string &text : texts)
     rules.push_back(parseRule(text));
   MatrixFormats formats;
+  const auto *chosen = std::get_if<WeightFormat>(&choice);
+  const auto *plan = std::get_if<WeightPlan>(&choice);
+  const std::optional<PlanRules> planned =
+      plan ? std::optional<PlanRules>(std::in_place, *plan, module)
+           : std::nullopt;
   for (WeightOp weight : module.getOps<WeightOp>()) {
     if (!weight.isMatrix())
       continue;
-    const auto *chosen = std::get_if<WeightFormat>(&choice);
-    WeightFormat format = chosen ? *chosen : weight.getKeptFormat();
+    WeightFormat format = planned  ? planned->of(weight).format
+                          : chosen ? *chosen
+                                   : weight.getKeptFormat();
     for (Rule &rule : rules)
       if (rule.names.matchesPart(weight.getSymName())) {
         format = rule.format.value_or(weight.getKeptFormat());

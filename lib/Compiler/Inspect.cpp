@@ -40,19 +40,19 @@ formsOf(const std::vector<const WeightSources::Entry *> &entries) {
 }
 
 /// The image of a module at stage "packed" or later.
-static FormatSize sizeOf(mlir::ModuleOp module, WeightFormat format,
+static FormatSize sizeOf(mlir::ModuleOp module, std::string_view name,
                          const ModelConfig &model) {
-  FormatSize size = {format, 0, 0};
+  FormatSize size = {name, 0, 0};
   const ExpertsShape *experts = model.experts();
   for (PackedOp packed : module.getOps<PackedOp>()) {
     const auto bytes = static_cast<uint64_t>(packed.getByteSize());
     size.bytes = std::max(size.bytes, static_cast<uint64_t>(packed.getEnd()));
-    const auto name =
+    const auto first =
         llvm::cast<mlir::FlatSymbolRefAttr>(packed.getSegments()[0]).getValue();
     if (packed.getExperts())
       size.tokenBytes += static_cast<uint64_t>(packed.getMatrixBytes()) *
                          static_cast<uint64_t>(experts->active);
-    else if (model.tied || name != "model.embed_tokens.weight")
+    else if (model.tied || first != "model.embed_tokens.weight")
       size.tokenBytes += bytes;
   }
   return size;
@@ -69,7 +69,7 @@ CheckpointFacts qwen::inspectCheckpoint(const std::filesystem::path &checkpoint,
   const ImportedModel &imported = compile.state().model;
   const ModelConfig &model = compile.checkpoint().config();
   CheckpointFacts facts = {};
-  facts.formats.reserve(std::size(kWeightFormats));
+  facts.formats.reserve(std::size(kWeightPlans) + std::size(kWeightFormats));
   facts.name = checkpointName(checkpoint);
   facts.model = model;
   facts.generation = compile.checkpoint().generation();
@@ -79,11 +79,15 @@ CheckpointFacts qwen::inspectCheckpoint(const std::filesystem::path &checkpoint,
   for (const WeightSources::Entry *entry : entries)
     facts.parameters += entry->source->shape().values();
   facts.forms = formsOf(entries);
+  for (WeightPlan plan : kWeightPlans)
+    facts.formats.push_back(
+        sizeOf(*compile.packed(plan), infoOf(plan).name, model));
   for (WeightFormat format : kWeightFormats)
-    facts.formats.push_back(sizeOf(*compile.packed(format), format, model));
+    facts.formats.push_back(
+        sizeOf(*compile.packed(format), weightFormatName(format), model));
   compile.runSteps(StepId::Rotation);
   const std::vector<TargetCode> codes = compile.run(Stage::Calls);
-  const FormatSize own = sizeOf(*codes.front().module, kDefaultWeights, model);
+  const FormatSize own = sizeOf(*codes.front().module, "", model);
   ArtifactSummary written;
   written.weightBytes = own.bytes;
   facts.compiled = summarize(imported, codes, written);

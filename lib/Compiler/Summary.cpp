@@ -31,6 +31,29 @@ static std::vector<FormatSummary> summarizeFormats(mlir::ModuleOp module) {
   return result;
 }
 
+/// The work for the products of a module at stage "graph". Products of one
+/// input share its moments and their factor.
+static CalibrationWork workOf(mlir::ModuleOp module) {
+  CalibrationWork work;
+  llvm::DenseSet<mlir::Value> inputs;
+  module.walk([&](LinearOp op) {
+    const auto width = [](mlir::Value value) {
+      const auto type = llvm::cast<mlir::RankedTensorType>(value.getType());
+      return static_cast<uint64_t>(type.getShape().back());
+    };
+    const uint64_t k = width(op.getInput());
+    for (mlir::Value result : op.getResults()) {
+      work.token += k * width(result);
+      work.once += k * k / 2 * width(result);
+    }
+    if (inputs.insert(op.getInput()).second) {
+      work.token += k * k / 2;
+      work.once += k * k * k / 3;
+    }
+  });
+  return work;
+}
+
 CompileSummary qwen::summarize(const ImportedModel &model,
                                llvm::ArrayRef<TargetCode> codes,
                                const ArtifactSummary &written) {
@@ -67,5 +90,7 @@ CompileSummary qwen::summarize(const ImportedModel &model,
   summary.kv = describeKvFormats(caches);
   summary.positionBytes = bytesOf(caches, CacheKind::Paged);
   summary.sequenceBytes = sequenceBytesOf(caches);
+  if (!config.experts())
+    summary.calibration = workOf(*model.module);
   return summary;
 }

@@ -50,6 +50,7 @@ def same_as_compiled(checkpoint, weights=None):
 
 
 same_as_compiled(CHECKPOINTS / "qwen3-untied-f32", "q8_0")
+same_as_compiled(CHECKPOINTS / "qwen3-tied-bf16", "mixed")
 same_as_compiled(CHECKPOINTS / "gptq-qwen2-int4-g128")
 same_as_compiled(CHECKPOINTS / "qwen3_5-text-f32")
 same_as_compiled(INPUTS / "gguf" / "qwen3-q4_k_m" / "model.gguf")
@@ -61,11 +62,13 @@ expect("special tokens", facts["tokenizer"]["eos_token"], {"id": 4095, "text": "
 expect("the template", (facts["chat_template"]["bytes"], facts["chat_template"]["error"]), (207, None))
 expect("without a tokenizer", info(CHECKPOINTS / "qwen2-tied-f32")["tokenizer"], None)
 expect("YaRN", info(CHECKPOINTS / "qwen3-yarn-f32")["rope_scaling"]["factor"], 2.5)
-expect("formats", [row["format"] for row in facts["formats"]], weight_formats())
+expect("formats", [row["format"] for row in facts["formats"]], ["mixed", *weight_formats()])
+expect("losses", {row["format"]: row["measured_kl"] for row in facts["formats"] if row["format"] in ("mixed", "q6_k", "q4_z_32")},
+       {"mixed": 0.0607, "q6_k": 0.0318, "q4_z_32": None})
 
 # The text; qwen-run asks the compiler, also by PATH, and measures.
 text = run(["qwen-opt", "info", STORIES, "--gbps", GBPS])
-for line in ("parameters  6,164,480", "output      logits", "stored      BF16: 68 tensors, 11.8 MiB", r"memory      34\.0 GB/s", r"q4_0 +3\.3 MiB"):
+for line in ("parameters  6,164,480", "output      logits", "stored      BF16: 68 tensors, 11.8 MiB", r"memory      34\.0 GB/s", r"q4_0 +3\.3 MiB.* 0\.5319$", r"q4_z_32 .*\d$"):
     checks.check(re.search(f"^{line}", text, re.MULTILINE), f"{line} is not in {text}")
 asked = json.loads(run(["qwen-run", "info", STORIES, "--json"]))
 checks.check(asked["machine"]["threads"] >= 1 and asked["machine"]["bytes_per_second"] > 1e8, f"{asked['machine']}")

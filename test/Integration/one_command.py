@@ -9,6 +9,7 @@ import atexit
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import stat
@@ -418,7 +419,9 @@ def check_compiler():
     command = (*quiet, program) if quiet else (program,)
     model = INPUTS / "checkpoints/qwen3-tied-bf16"
     first, second = (run(*command[1:], "generate", model, *IDS, "--weights", "q4_0", program=command[0]) for _ in range(2))
-    checks.check(first[0] == 0 and first[1] and "compiles qwen3-tied-bf16" in first[2][0] and len(first[2]) == 2, f"a real compile: {first}")
+    checks.check(first[0] == 0 and first[1] and "compiles qwen3-tied-bf16" in first[2][0] and len(first[2]) == 3, f"a real compile: {first}")
+    advice = r"--calibrate would cut the loss of accuracy .*, in about \d+ minutes? on this machine \(docs/quantization.md\)"
+    checks.check(re.fullmatch(f"qwen-run: note: {advice}", first[2][1]), f"what a calibration would bring: {first}")
     checks.expect("and the second time", (second[0], second[1], len(second[2])), (0, first[1], 1))
     error = run("generate", model, *IDS, "--weights", "q9", program=program)
     expect_error("a format that is none", error, "qwen-run: --weights: q9 not in", status=2)
@@ -429,7 +432,8 @@ def check_compiler():
                           capture_output=True, text=True)
     os.close(write)
     lines = [json.loads(line) for line in os.fdopen(read).read().splitlines()]
-    checks.expect("--progress", (done.returncode, own_lines(done.stderr)), (0, []))
+    checks.expect("--progress", (done.returncode, len(own_lines(done.stderr))), (0, 1))
+    checks.check(re.fullmatch(f"qwen-opt: note: {advice}", own_lines(done.stderr)[0]), f"the line of --progress: {done.stderr}")
     checks.expect("its stages", list(dict.fromkeys(line["stage"] for line in lines)), ["reading", "packing"])
     checks.expect("its end", lines[-1]["done"], lines[-1]["total"])
 

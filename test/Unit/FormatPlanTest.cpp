@@ -81,7 +81,7 @@ TEST(FormatPlan, RulesAreChecked) {
 }
 
 //===----------------------------------------------------------------------===//
-// Plan files
+// Plans by name
 //===----------------------------------------------------------------------===//
 
 /// The text of the plan of `options`.
@@ -89,6 +89,68 @@ static std::string planOf(const std::filesystem::path &checkpoint,
                           const CompileOptions &options) {
   return inspectCheckpoint(checkpoint, options).compiled.plan;
 }
+
+/// "FORMAT QUANTIZER" of each matrix of a checkpoint of test/Inputs.
+static std::map<std::string, std::string>
+choicesOf(const std::string &name, const CompileOptions &options = {}) {
+  const nlohmann::json plan =
+      nlohmann::json::parse(planOf(kInputs / name, options));
+  std::map<std::string, std::string> choices;
+  for (const auto &[matrix, choice] : plan["matrices"].items())
+    choices[matrix] = choice["format"].get<std::string>() + " " +
+                      choice.value("quantizer", "none");
+  return choices;
+}
+
+TEST(FormatPlan, FloatsHaveThePlanOfTheirHiddenSize) {
+  // A tied embedding is the head.
+  const std::map<std::string, std::string> whole =
+      choicesOf("checkpoints/base-qwen3");
+  EXPECT_EQ(whole.at("model.embed_tokens.weight"), "q5_k search");
+  EXPECT_EQ(whole.at("model.layers.0.self_attn.q_proj.weight"), "q5_k search");
+  EXPECT_EQ(whole.at("model.layers.1.self_attn.k_proj.weight"), "q6_k search");
+  EXPECT_EQ(whole.at("model.layers.1.self_attn.v_proj.weight"), "q6_k search");
+  EXPECT_EQ(whole.at("model.layers.1.mlp.down_proj.weight"), "q5_k search");
+  EXPECT_EQ(choicesOf("checkpoints/base-qwen3", {.weights = WeightPlan::Mixed}),
+            whole);
+  // 128 values.
+  const std::map<std::string, std::string> odd =
+      choicesOf("checkpoints/qwen3-untied-f32");
+  EXPECT_EQ(odd.at("model.embed_tokens.weight"), "q5_0 search");
+  EXPECT_EQ(odd.at("lm_head.weight"), "q6_k search");
+  EXPECT_EQ(odd.at("model.layers.0.self_attn.q_proj.weight"), "q5_0 search");
+  EXPECT_EQ(odd.at("model.layers.0.self_attn.v_proj.weight"), "q6_k search");
+  EXPECT_EQ(odd.at("model.layers.0.mlp.down_proj.weight"), "q6_k search");
+}
+
+TEST(FormatPlan, OptionsChangeThePlanOfFloats) {
+  const char *name = "checkpoints/base-qwen3";
+  // A rule of the command line takes its own format, which is rounded.
+  CompileOptions options = {.tensorWeights = {"down_proj=q4_0"}};
+  std::map<std::string, std::string> expected = choicesOf(name);
+  for (const char *layer : {"0", "1"})
+    expected[std::string("model.layers.") + layer + ".mlp.down_proj.weight"] =
+        "q4_0 rtn";
+  EXPECT_EQ(choicesOf(name, options), expected);
+  // A quantizer is for all matrices.
+  for (auto &[matrix, choice] : expected = choicesOf(name))
+    choice = choice.substr(0, choice.find(' ')) + " rtn";
+  options = {.quantizer = Quantizer::Rounding};
+  EXPECT_EQ(choicesOf(name, options), expected);
+}
+
+TEST(FormatPlan, IntegersKeepTheirFormats) {
+  for (const char *name :
+       {"gguf/qwen3-q4_k_m/model.gguf", "checkpoints/gptq-qwen2-int4-g128",
+        "checkpoints/qat-qwen3-grid32"})
+    for (const auto &[matrix, choice] : choicesOf(name))
+      EXPECT_TRUE(choice.ends_with(" keep") || choice.ends_with(" none"))
+          << name << " " << matrix << " " << choice;
+}
+
+//===----------------------------------------------------------------------===//
+// Plan files
+//===----------------------------------------------------------------------===//
 
 /// A compiled file and what the manifest says of its quantizers.
 struct Compiled {

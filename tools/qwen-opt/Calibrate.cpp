@@ -34,14 +34,14 @@ void qwen::addCalibration(const Command &command, CalibrateFlags &flags) {
       .needs(command.option("--calibrate"));
 }
 
-Quantizer qwen::chooseQuantizer(const Command &command,
-                                const CalibrateFlags &flags,
-                                const std::string &name) {
+std::optional<Quantizer> qwen::chooseQuantizer(const Command &command,
+                                               const CalibrateFlags &flags,
+                                               const std::string &name) {
   const bool calibrates = !flags.text.empty();
   if (calibrates && !command.option("-o").isGiven())
     throw UsageError(command, "--calibrate needs -o");
   if (name.empty())
-    return calibrates ? Quantizer::Gptq : CompileOptions().quantizer;
+    return calibrates ? std::optional(Quantizer::Gptq) : std::nullopt;
   const Quantizer quantizer = parseQuantizer(name).value();
   if (needsText(quantizer) && !calibrates)
     throw UsageError(command, "--quantizer " + name + " needs --calibrate");
@@ -92,7 +92,8 @@ static Quantization recordOf(const CalibrationText &windows) {
   return {.tokens = std::ssize(windows.ids), .text = windows.hash};
 }
 
-void qwen::addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
+void qwen::addCalibrationHooks(const CalibrateFlags &flags,
+                               std::optional<Quantizer> quantizer,
                                const std::string &checkpoint,
                                const std::string &folder, CompileHooks &hooks) {
   if (flags.text.empty())
@@ -107,7 +108,7 @@ void qwen::addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
           [&](uint64_t done, uint64_t total) { bar.update(done, total); });
       return recordOf(windows);
     };
-  if (!needsText(quantizer))
+  if (!quantizer || !needsText(*quantizer))
     return;
   hooks.quantize = [text, memory = flags.memory,
                     folder](const QuantizeInput &input) {

@@ -27,10 +27,12 @@ struct CalibrateFlags {
 
 void addCalibration(const Command &command, CalibrateFlags &flags);
 
-/// The quantizer that the flags ask for: `name`, or the default if that is
-/// empty. Throws UsageError if they contradict each other.
-Quantizer chooseQuantizer(const Command &command, const CalibrateFlags &flags,
-                          const std::string &name);
+/// The quantizer that the flags ask for: `name`, or if that is empty, the one
+/// of a calibration, if there is one. Throws UsageError if they contradict each
+/// other.
+std::optional<Quantizer> chooseQuantizer(const Command &command,
+                                         const CalibrateFlags &flags,
+                                         const std::string &name);
 
 /// The folder in which a calibration for `output` saves finished sublayers.
 std::string calibrationFolder(const std::string &output);
@@ -45,7 +47,8 @@ calibrationText(const CalibrateFlags &flags, const std::string &checkpoint,
 /// Sets the hooks that run the text, for `--awq` and for a quantizer that needs
 /// it. They show their progress. Finished sublayers lie in `folder`, or nowhere
 /// if that is empty. Reads the text at once; throws Error if it cannot.
-void addCalibrationHooks(const CalibrateFlags &flags, Quantizer quantizer,
+void addCalibrationHooks(const CalibrateFlags &flags,
+                         std::optional<Quantizer> quantizer,
                          const std::string &checkpoint,
                          const std::string &folder, CompileHooks &hooks);
 

@@ -33,6 +33,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <new>
+#include <optional>
 
 using namespace qwen;
 
@@ -66,14 +67,32 @@ static void writeFile(const std::string &path, const std::string &text) {
   file.commit();
 }
 
+/// The choice that a value of --weights names; nothing for empty text.
+static std::optional<WeightChoice> weightChoice(const std::string &text) {
+  if (text.empty())
+    return std::nullopt;
+  if (text == kKeepFormat)
+    return KeepFormats();
+  if (const auto plan = parseWeightPlan(text))
+    return *plan;
+  return *parseWeightFormat(text);
+}
+
+/// Tells what was compiled in `seconds`: its facts, or in place of them one
+/// line where the caller reads the progress.
+static void tell(const std::string &output, const CompileSummary &summary,
+                 const std::vector<std::string> &verified, double seconds) {
+  if (!ProgressBar::isReported())
+    printSummary(output, summary, verified, seconds);
+  else if (const auto advice = calibrationAdvice(summary))
+    llvm::errs() << "qwen-opt: note: " << *advice << '\n';
+}
+
 static void compile(CompileArguments &arguments) {
   const auto start = std::chrono::steady_clock::now();
   for (const std::string &text : arguments.adapters)
     arguments.options.adapters.push_back(parseAdapter(text));
-  if (arguments.weights == kKeepFormat)
-    arguments.options.weights = KeepFormats();
-  else if (!arguments.weights.empty())
-    arguments.options.weights = *parseWeightFormat(arguments.weights);
+  arguments.options.weights = weightChoice(arguments.weights);
   arguments.options.kv = parseKvFormat(arguments.kv);
   arguments.options.chatTemplate = arguments.chatTemplate;
   arguments.options.plan = arguments.plan;
@@ -125,11 +144,9 @@ static void compile(CompileArguments &arguments) {
     writeFile(arguments.savePlan, summary.plan);
   if (hooks.quantize && !saved.empty())
     removeSavedCalibration(saved);
-  if (ProgressBar::isReported())
-    return;
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - start;
-  printSummary(arguments.output, summary, verified, seconds.count());
+  tell(arguments.output, summary, verified, seconds.count());
 }
 
 /// Throws UsageError if the plan would replace the compiled file.

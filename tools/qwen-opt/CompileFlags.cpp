@@ -22,6 +22,8 @@ using namespace qwen;
 
 static std::vector<std::string> weightFormatNames() {
   std::vector<std::string> names = {std::string(kKeepFormat)};
+  for (WeightPlan plan : kWeightPlans)
+    names.emplace_back(infoOf(plan).name);
   for (WeightFormat format : kWeightFormats)
     names.emplace_back(weightFormatName(format));
   return names;
@@ -31,6 +33,9 @@ static std::vector<std::string> weightFormatNames() {
 /// reads it.
 static std::string weightFormatUses() {
   std::string text;
+  for (WeightPlan plan : kWeightPlans)
+    text += "; " + std::string(infoOf(plan).name) + ": " +
+            std::string(infoOf(plan).use);
   for (WeightFormat format : kWeightFormats) {
     // All formats have whole blocks of so many values.
     constexpr int64_t kValues = 256;
@@ -91,7 +96,7 @@ static void addFormats(const Command &command, CompileArguments &arguments) {
       .addText("--weights", arguments.weights,
                "Format of the matrices; default is keep for a file of "
                "integers, else " +
-                   std::string(weightFormatName(kDefaultWeights)) +
+                   std::string(infoOf(kDefaultPlan).name) +
                    "; keep: the format of each matrix in the checkpoint, or "
                    "the nearest" +
                    weightFormatUses())
@@ -110,7 +115,8 @@ static void addFormats(const Command &command, CompileArguments &arguments) {
           "Method that chooses integers that the checkpoint does not have" +
               quantizers)
       .choices(quantizerNames())
-      .defaultText(std::string(infoOf(CompileOptions().quantizer).name));
+      .defaultText("that of a plan, or " +
+                   std::string(infoOf(Quantizer::Rounding).name));
   command
       .addText("--plan", arguments.plan,
                "File with the format and the quantizer of each matrix, as "

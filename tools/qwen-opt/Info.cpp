@@ -91,6 +91,18 @@ static double ceiling(const CompileSummary &compiled, uint64_t bytes,
                   2 * static_cast<double>(compiled.sequenceBytes));
 }
 
+/// The KL divergence that was measured for a value of --weights, or null.
+static ordered_json lossOf(std::string_view name) {
+  static constexpr std::pair<std::string_view, double> kLosses[] = {
+#define QWEN_MEASURED_LOSS(Name, Divergence) {Name, Divergence},
+#include "MeasuredLoss.def"
+  };
+  for (const auto &[own, divergence] : kLosses)
+    if (own == name)
+      return divergence;
+  return nullptr;
+}
+
 static ordered_json describeSizes(const CheckpointFacts &facts, double speed) {
   const CompileSummary &compiled = facts.compiled;
   const auto speeds = [&](ordered_json &row, uint64_t bytes) {
@@ -112,9 +124,9 @@ static ordered_json describeSizes(const CheckpointFacts &facts, double speed) {
   own["state_bytes_a_sequence"] = compiled.sequenceBytes;
   ordered_json all = ordered_json::array();
   for (const FormatSize &size : facts.formats) {
-    ordered_json row = {{"format", weightFormatName(size.format)},
-                        {"weight_bytes", size.bytes}};
+    ordered_json row = {{"format", size.name}, {"weight_bytes", size.bytes}};
     speeds(row, size.tokenBytes);
+    row["measured_kl"] = lossOf(size.name);
     all.push_back(std::move(row));
   }
   return {{"compiled", std::move(own)}, {"formats", std::move(all)}};

@@ -86,16 +86,20 @@ static void printSizes(const ordered_json &all, llvm::raw_ostream &out) {
   if (!machine["threads"].is_null())
     out << ", measured with " << machine["threads"].dump() << " threads";
   out << "\n\n"
-      << llvm::formatv("{0,-11} {1,12} {2,12} {3,25}\n", "--weights", "bytes",
-                       "a token", "tokens/s at most");
-  out << llvm::formatv("{0,-11} {1,12} {2,12} {3,12} {4,12}\n", "", "", "reads",
-                       "at first", "full context");
+      << llvm::formatv("{0,-11} {1,12} {2,12} {3,25} {4,12}\n", "--weights",
+                       "bytes", "a token", "tokens/s at most", "KL of a");
+  out << llvm::formatv("{0,-11} {1,12} {2,12} {3,12} {4,12} {5,12}\n", "", "",
+                       "reads", "at first", "full context", "small model");
   const auto print = [&](const std::string &name, const ordered_json &row) {
-    out << llvm::formatv("{0,-11} {1,12} {2,12} {3,12:f1} {4,12:f1}\n", name,
-                         bytesText(row["weight_bytes"]),
-                         bytesText(row["token_bytes"]),
-                         row["tokens_per_second"].get<double>(),
-                         row["tokens_per_second_at_context"].get<double>());
+    std::string loss;
+    if (row.contains("measured_kl") && !row["measured_kl"].is_null())
+      loss = llvm::formatv("{0:f4}", row["measured_kl"].get<double>());
+    const std::string line = llvm::formatv(
+        "{0,-11} {1,12} {2,12} {3,12:f1} {4,12:f1} {5,12}", name,
+        bytesText(row["weight_bytes"]), bytesText(row["token_bytes"]),
+        row["tokens_per_second"].get<double>(),
+        row["tokens_per_second_at_context"].get<double>(), loss);
+    out << llvm::StringRef(line).rtrim() << '\n';
   };
   print("(default)", own);
   for (const ordered_json &row : all["formats"])

@@ -5,6 +5,7 @@
 
 #include "qwen/Compiler/Compiler.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,11 @@ namespace qwen {
 
 /// "1.5 KiB" or "2.0 MiB".
 std::string withUnit(uint64_t bytes);
+
+/// What a calibration of the model would bring, and how long it takes on this
+/// machine; nothing if no matrix was rounded without one. Measures the machine
+/// in some milliseconds.
+std::optional<std::string> calibrationAdvice(const CompileSummary &summary);
 
 /// Prints the facts of the new file `name` to standard error, with the lines
 /// `verified` of its verification.

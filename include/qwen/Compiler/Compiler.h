@@ -33,20 +33,21 @@ namespace qwen {
 enum class Rotate : uint8_t { Off, On, Auto };
 inline constexpr std::string_view kRotateNames[] = {"off", "on", "auto"};
 
-/// The format of the matrices of a checkpoint of floats, where no option names
-/// one: rounded, it loses little on real models (docs/quantization.md).
-inline constexpr WeightFormat kDefaultWeights = WeightFormat::Q6_K;
+/// What gives the matrices of a checkpoint of floats their formats, where no
+/// option does (docs/decisions/0033-default-plan.md).
+inline constexpr WeightPlan kDefaultPlan = WeightPlan::Mixed;
 
 struct CompileOptions {
   /// A target of resolveTargets, or a list of them of one architecture.
   std::string target = "native";
   /// By default KeepFormats for a checkpoint with matrices of integers, else
-  /// kDefaultWeights.
+  /// kDefaultPlan.
   std::optional<WeightChoice> weights = {};
   /// Rules 'REGEX=FORMAT' for single matrices (formatsByRules).
   std::vector<std::string> tensorWeights = {};
-  /// The quantizer of matrices, unless the checkpoint has them in their format.
-  Quantizer quantizer = Quantizer::Rounding;
+  /// The quantizer of matrices, unless the checkpoint has them in their format;
+  /// by default the plan's, or Rounding.
+  std::optional<Quantizer> quantizer = {};
   /// A file with the format and the quantizer of each matrix (readPlan), in
   /// place of the three options before.
   std::filesystem::path plan = {};
@@ -138,6 +139,12 @@ struct FormatSummary {
   uint64_t bytes;
 };
 
+/// The multiplications of a calibration by gptq (docs/quantization.md): those
+/// of each token, and those that do not depend on the text.
+struct CalibrationWork {
+  uint64_t token = 0, once = 0;
+};
+
 /// The facts of a compiled model.
 struct CompileSummary {
   std::string_view architecture;
@@ -162,6 +169,9 @@ struct CompileSummary {
   /// Bytes of the paged caches for a position, and of the fixed caches for a
   /// sequence, all its states.
   int64_t positionBytes, sequenceBytes;
+  /// Nothing for a model with experts, whose work depends on what tokens
+  /// choose.
+  std::optional<CalibrationWork> calibration;
 };
 
 /// Compiles `checkpoint`, a Hugging Face folder or a GGUF file, into `output`

@@ -8,6 +8,7 @@
 #define QWEN_COMPILER_FORMATPLAN_H
 
 #include "qwen/ABI/KvFormats.h"
+#include "qwen/Compiler/WeightPlans.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Import/Checkpoint/ModelConfig.h"
 #include "qwen/Quantizers/Quantizers.h"
@@ -31,7 +32,7 @@ struct KeepFormats {
   bool operator==(const KeepFormats &) const = default;
 };
 /// The format of each matrix that no rule names.
-using WeightChoice = std::variant<KeepFormats, WeightFormat>;
+using WeightChoice = std::variant<KeepFormats, WeightFormat, WeightPlan>;
 
 /// Stands for the format of the checkpoint, or the nearest.
 inline constexpr std::string_view kKeepFormat = "keep";

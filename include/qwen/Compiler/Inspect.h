@@ -24,9 +24,11 @@ struct StoredForm {
   uint64_t bytes = 0;
 };
 
-/// The weight image of a model whose matrices all have one format, not rotated.
+/// The weight image of a model whose matrices all have one format, or those of
+/// a plan, not rotated.
 struct FormatSize {
-  WeightFormat format;
+  /// A value of --weights.
+  std::string_view name;
   uint64_t bytes;
   /// Bytes that a decoded token reads: all but an embedding that is not the
   /// head.
@@ -47,7 +49,8 @@ struct CheckpointFacts {
   /// are not known, nor the conversions.
   CompileSummary compiled;
   uint64_t tokenBytes;
-  /// All formats, in the order of WeightFormats.def.
+  /// All plans and formats, in the order of WeightPlans.def and
+  /// WeightFormats.def.
   std::vector<FormatSize> formats;
 };
 

@@ -62,13 +62,13 @@ public:
     }
   }
 
-  /// A line of standard error: a warning is shown, another one may be the
-  /// reason of a failure.
+  /// A line of standard error: a warning or a note is shown, another one may
+  /// be the reason of a failure.
   void message(const std::string &line) {
     const std::string_view kName = "qwen-opt: ";
     const bool ours = line.starts_with(kName);
     const std::string text = ours ? line.substr(kName.size()) : line;
-    if (ours && text.starts_with("warning: ")) {
+    if (ours && (text.starts_with("warning: ") || text.starts_with("note: "))) {
       bar.reset();
       shown.clear();
       writeError("qwen-run: " + text + "\n");

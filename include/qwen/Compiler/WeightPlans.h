@@ -1,0 +1,84 @@
+//===- WeightPlans.h - Plans of formats by name -----------------*- C++ -*-===//
+//
+// WeightPlans.def expanded into enumerators and data.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef QWEN_COMPILER_WEIGHTPLANS_H
+#define QWEN_COMPILER_WEIGHTPLANS_H
+
+#include "qwen/ABI/WeightFormats.h"
+#include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Quantizers/Quantizers.h"
+#include "qwen/Support/Pattern.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/StringSet.h"
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace qwen {
+
+/// A plan of WeightPlans.def.
+enum class WeightPlan : uint8_t {
+#define QWEN_WEIGHT_PLAN(Plan, ...) Plan,
+#include "qwen/Compiler/WeightPlans.def"
+};
+inline constexpr WeightPlan kWeightPlans[] = {
+#define QWEN_WEIGHT_PLAN(Plan, ...) WeightPlan::Plan,
+#include "qwen/Compiler/WeightPlans.def"
+};
+
+struct WeightPlanInfo {
+  /// The word of --weights.
+  std::string_view name;
+  /// When to choose the plan.
+  std::string_view use;
+};
+inline constexpr WeightPlanInfo kWeightPlanInfos[] = {
+#define QWEN_WEIGHT_PLAN(Plan, Name, Use) {Name, Use},
+#include "qwen/Compiler/WeightPlans.def"
+};
+
+constexpr const WeightPlanInfo &infoOf(WeightPlan plan) {
+  return kWeightPlanInfos[static_cast<size_t>(plan)];
+}
+
+/// The plan with this name, if there is one.
+constexpr std::optional<WeightPlan> parseWeightPlan(std::string_view name) {
+  for (WeightPlan plan : kWeightPlans)
+    if (name == infoOf(plan).name)
+      return plan;
+  return std::nullopt;
+}
+
+/// The rules of a plan for the matrices of a module.
+class PlanRules {
+public:
+  /// What the plan says of a matrix.
+  struct Choice {
+    WeightFormat format;
+    Quantizer quantizer;
+  };
+
+  /// `module` is at stage "graph".
+  PlanRules(WeightPlan plan, mlir::ModuleOp module);
+
+  Choice of(WeightOp matrix) const;
+
+private:
+  struct Rule {
+    Pattern matrices;
+    Choice choice;
+  };
+
+  std::vector<Rule> rules;
+  /// The names of what makes logits, a tied embedding among them.
+  llvm::StringSet<> heads;
+};
+
+} // namespace qwen
+
+#endif // QWEN_COMPILER_WEIGHTPLANS_H
