@@ -279,6 +279,9 @@ ReadResult LineEditor::next(const std::string &prompt, std::string &line) {
   state->prompt = toWide(prompt);
   state->isEnding = false;
   state->typed.clear();
+  // libedit does this behind the prompt, and the terminal would echo the keys
+  // that come between.
+  el_wset(state->edit, EL_PREP_TERM, 1);
   writeError(kPasteMarks);
   int size = 0;
   const wchar_t *typed = el_wgets(state->edit, &size);
