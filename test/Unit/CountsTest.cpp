@@ -27,7 +27,7 @@ using namespace qwen;
 using namespace qwen::test;
 
 namespace {
-constexpr int64_t kWidth = 64, kInner = 96, kJoined = 4, kOutputs = 40,
+constexpr int64_t kPatchWidth = 64, kInner = 96, kJoined = 4, kOutputs = 40,
                   kMostPatches = 24;
 
 /// The view of `own.merge`: four tokens of its operand are one.
@@ -81,12 +81,12 @@ protected:
   CountsTest() {
     loadDialects(context);
     context.loadDialect<MergeDialect>();
-    add("n1", {kWidth});
-    add("gate", {kInner, kWidth});
-    add("up", {kInner, kWidth});
-    add("down", {kWidth, kInner});
-    add("n2", {kWidth});
-    add("merge", {kOutputs, kJoined * kWidth});
+    add("n1", {kPatchWidth});
+    add("gate", {kInner, kPatchWidth});
+    add("up", {kInner, kPatchWidth});
+    add("down", {kPatchWidth, kInner});
+    add("n2", {kPatchWidth});
+    add("merge", {kOutputs, kJoined * kPatchWidth});
   }
 
   void add(const std::string &name, std::vector<int64_t> sizes) {
@@ -108,16 +108,17 @@ protected:
     };
     const auto normed = [&](const Values &row, const char *name) {
       Values y(row.size());
-      numerics::rmsNormF32(row.data(), values.at(name).data(), kWidth, 1e-6f,
-                           y.data());
+      numerics::rmsNormF32(row.data(), values.at(name).data(), kPatchWidth,
+                           1e-6f, y.data());
       return y;
     };
     const Values n = normed(x, "n1");
-    const Values gate = product("gate", kInner, kWidth).times(n),
-                 up = product("up", kInner, kWidth).times(n);
+    const Values gate = product("gate", kInner, kPatchWidth).times(n),
+                 up = product("up", kInner, kPatchWidth).times(n);
     Values gated(gate.size());
     numerics::swiGluF32(gate.data(), up.data(), kInner, gated.data());
-    return normed(product("down", kWidth, kInner).times(gated, {}, x), "n2");
+    return normed(product("down", kPatchWidth, kInner).times(gated, {}, x),
+                  "n2");
   }
 
   /// Compiles and runs the tower, and compares its rows.
@@ -156,14 +157,14 @@ void CountsTest::check(WeightFormat format) {
     std::vector<Token> batch;
     for (int64_t i = 0; i < patches; ++i)
       batch.push_back({-1, sequence, i, false});
-    const Values pixels = random.values(patches * kWidth);
+    const Values pixels = random.values(patches * kPatchWidth);
     const InputRows given = {"pixels", pixels};
     const CountNumber merged = {"merged", patches / kJoined};
     engine.call("tower", batch, {&given, 1}, 0, {&merged, 1});
     Values joined;
     for (int64_t i = 0; i < patches; ++i) {
-      const auto from = pixels.begin() + i * kWidth;
-      const Values row = patchOf({from, from + kWidth}, format);
+      const auto from = pixels.begin() + i * kPatchWidth;
+      const Values row = patchOf({from, from + kPatchWidth}, format);
       const auto found = engine.row("tower", "patches", static_cast<size_t>(i));
       EXPECT_EQ(Values(found.begin(), found.end()), row) << "patch " << i;
       joined.insert(joined.end(), row.begin(), row.end());
@@ -171,9 +172,10 @@ void CountsTest::check(WeightFormat format) {
         continue;
       const auto out =
           engine.row("tower", "merged", static_cast<size_t>(i / kJoined));
-      EXPECT_EQ(Values(out.begin(), out.end()),
-                Matrix(format, kOutputs, kJoined * kWidth, values.at("merge"))
-                    .times(joined))
+      EXPECT_EQ(
+          Values(out.begin(), out.end()),
+          Matrix(format, kOutputs, kJoined * kPatchWidth, values.at("merge"))
+              .times(joined))
           << "merged patch " << i / kJoined;
       joined.clear();
     }
@@ -218,7 +220,7 @@ TEST_F(CountsTest, ACallHasANumberOfEachCount) {
   std::vector<Token> batch;
   for (int64_t i = 0; i < 8; ++i)
     batch.push_back({-1, sequence, i, false});
-  Values pixels = random.values(8 * kWidth);
+  Values pixels = random.values(8 * kPatchWidth);
   const auto call = [&](std::vector<CountNumber> numbers) {
     return messageOf([&] {
       const InputRows given = {"pixels", pixels};
@@ -236,7 +238,7 @@ TEST_F(CountsTest, ACallHasANumberOfEachCount) {
   engine.state().truncate(sequence, 0);
 
   // A patch has a flag, and what reads it, too.
-  pixels[5 * kWidth] = INFINITY;
+  pixels[5 * kPatchWidth] = INFINITY;
   const std::string message = call({{"merged", 2}});
   EXPECT_NE(message.find("a number is not finite at sequence 0, position 5"),
             std::string::npos)
@@ -247,8 +249,8 @@ TEST_F(CountsTest, ANumberThatIsNotFiniteIsToldOfItsCount) {
   // The norm gives it, and the merged patch's own quantize sees it first.
   values["n2"][3] = 3e38F;
   auto norm =
-      std::make_shared<Owned>("n2", WeightShape{{kWidth}}, Place::Memory);
-  norm->set(0, kWidth, values["n2"].data());
+      std::make_shared<Owned>("n2", WeightShape{{kPatchWidth}}, Place::Memory);
+  norm->set(0, kPatchWidth, values["n2"].data());
   sources.set("n2", {norm, {}});
   const auto module = parse(kTower);
   ASSERT_TRUE(module);
@@ -263,7 +265,7 @@ TEST_F(CountsTest, ANumberThatIsNotFiniteIsToldOfItsCount) {
   std::vector<Token> batch;
   for (int64_t i = 0; i < 8; ++i)
     batch.push_back({-1, sequence, i, false});
-  Values pixels = random.values(8 * kWidth);
+  Values pixels = random.values(8 * kPatchWidth);
   pixels[3] = 100;
   const InputRows given = {"pixels", pixels};
   const CountNumber merged = {"merged", 2};
