@@ -219,6 +219,7 @@ static uint8_t nearestCode(float x) {
 /// Four candidates of a scale side by side.
 using Candidates [[gnu::vector_size(4 * sizeof(float))]] = float;
 
+namespace {
 /// The reciprocals of the candidates of a scale. The first of equals wins; the
 /// last is there again where `others` has room, which changes nothing.
 template <size_t Count> struct Inverses {
@@ -226,6 +227,7 @@ template <size_t Count> struct Inverses {
   float first;
   std::array<float, Count> others;
 };
+} // namespace
 
 /// The scale with the least error (docs/numerics.md). nearest(x / scale) is an
 /// integer, and nearestOf(x) is the same for the other candidates.
@@ -266,9 +268,11 @@ static float searchScale(const float *x, int64_t count,
 static float searchCodebookScale(const float *x, int64_t count, float largest) {
   const float least = kCodebook[0];
   Inverses<16> inverses = {1.0f / (-largest / least), {}};
-  for (int i = -7; i <= 8; ++i)
-    inverses.others[static_cast<size_t>(i + 7)] =
-        (static_cast<float>(std::min(i, 7)) + least) / largest;
+  float step = -7.0f;
+  for (float &other : inverses.others) {
+    other = (std::min(step, 7.0f) + least) / largest;
+    ++step;
+  }
   const auto nearest = [](float value) {
     return static_cast<float>(kCodebook[nearestCode(value)]);
   };
