@@ -235,7 +235,7 @@ static std::vector<int64_t> streamChoices(const KernelInfo &kernel,
 }
 
 static std::vector<int64_t> stripChoices(const KernelInfo &kernel,
-                                         const KernelSchedule &schedule) {
+                                         const KernelSchedule &) {
   if (kernel.op == KernelOp::AttentionValues)
     return {0};
   if (kernel.op == KernelOp::AttentionScores)
