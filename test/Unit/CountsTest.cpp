@@ -132,6 +132,15 @@ protected:
 };
 } // namespace
 
+/// The first `count` patches of `sequence`.
+static std::vector<Token> patchesOf(SequenceId sequence, int64_t count) {
+  std::vector<Token> batch;
+  batch.reserve(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i)
+    batch.push_back({-1, sequence, i, false});
+  return batch;
+}
+
 void CountsTest::check(WeightFormat format) {
   const auto module = parse(kTower);
   ASSERT_TRUE(module);
@@ -154,9 +163,7 @@ void CountsTest::check(WeightFormat format) {
   const SequenceId sequence = engine.state().open();
 
   for (int64_t patches : {kMostPatches, int64_t{8}}) {
-    std::vector<Token> batch;
-    for (int64_t i = 0; i < patches; ++i)
-      batch.push_back({-1, sequence, i, false});
+    const std::vector<Token> batch = patchesOf(sequence, patches);
     const Values pixels = random.values(patches * kPatchWidth);
     const InputRows given = {"pixels", pixels};
     const CountNumber merged = {"merged", patches / kJoined};
@@ -217,9 +224,7 @@ TEST_F(CountsTest, ACallHasANumberOfEachCount) {
   const WeightImage only(weights.data(), weights.size());
   Engine engine(loaded.manifest, {&only, 1}, loaded.entries, pool);
   const SequenceId sequence = engine.state().open();
-  std::vector<Token> batch;
-  for (int64_t i = 0; i < 8; ++i)
-    batch.push_back({-1, sequence, i, false});
+  const std::vector<Token> batch = patchesOf(sequence, 8);
   Values pixels = random.values(8 * kPatchWidth);
   const auto call = [&](std::vector<CountNumber> numbers) {
     return messageOf([&] {
@@ -262,9 +267,7 @@ TEST_F(CountsTest, ANumberThatIsNotFiniteIsToldOfItsCount) {
   const WeightImage only(weights.data(), weights.size());
   Engine engine(loaded.manifest, {&only, 1}, loaded.entries, pool);
   const SequenceId sequence = engine.state().open();
-  std::vector<Token> batch;
-  for (int64_t i = 0; i < 8; ++i)
-    batch.push_back({-1, sequence, i, false});
+  const std::vector<Token> batch = patchesOf(sequence, 8);
   Values pixels = random.values(8 * kPatchWidth);
   pixels[3] = 100;
   const InputRows given = {"pixels", pixels};
