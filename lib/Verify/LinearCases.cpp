@@ -202,8 +202,8 @@ static void checkLargeResults(Cases &cases,
   }
 }
 
-/// Activations of which a kernel may arrange a part at a time
-/// (lib/CodeGen/Products/TileTurns.cpp): of some tokens, or of some values.
+/// Activations so long that a kernel may arrange a part at a time: some tokens,
+/// or some values (lib/CodeGen/Products/TileTurns.cpp).
 static void checkLongTokens(Cases &cases,
                             const Compared<KernelOp::LinearQ8> &of) {
   Random random(4);

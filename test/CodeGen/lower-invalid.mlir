@@ -254,7 +254,7 @@ func.func @forward(%p: tensor<?xi32>, %other: tensor<?xi32>) {
 
 // -----
 
-// Logits are those of the wanted tokens.
+// Only wanted tokens have logits.
 module {
 qwen.weight @n : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.weight @t : tensor<48x32xf32> from #qwen.source<"m"> as #qwen.format<f32>

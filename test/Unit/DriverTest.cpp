@@ -279,7 +279,7 @@ void addFirst(const float *x, const uint8_t *, const float *,
 template <int64_t... M> std::vector<DriverTile<LinearF32Fn>> tilesOf() {
   return {{addFirst<M>, M}...};
 }
-/// Tiles of which the first takes `least` tokens and more.
+/// The first of the tiles takes `least` tokens and more.
 std::vector<DriverTile<LinearF32Fn>>
 from(int64_t least, std::vector<DriverTile<LinearF32Fn>> tiles) {
   tiles[0].least = least;

@@ -24,8 +24,8 @@ struct StoredForm {
   uint64_t bytes = 0;
 };
 
-/// The weight image of a model whose matrices all have one format, or those of
-/// a plan, not rotated.
+/// The weight image of a model whose matrices all have one format, or the
+/// formats of a plan, not rotated.
 struct FormatSize {
   /// A value of --weights.
   std::string_view name;
