@@ -76,6 +76,29 @@ constexpr const char *kTower = R"mlir(
   }
 )mlir";
 
+/// The compiled program with an open sequence.
+struct Tower {
+  Tower(mlir::ModuleOp module, const WeightSources &sources,
+        WeightFormat format, ThreadPool &pool)
+      : loaded(compileProgram(module, {.weights = format}), 64),
+        weights(pack(module, sources)), image(weights.data(), weights.size()),
+        engine(loaded.manifest, {&image, 1}, loaded.entries, pool),
+        sequence(engine.state().open()) {}
+
+  const LoadedPrograms loaded;
+  const Mapping weights;
+  const WeightImage image;
+  Engine engine;
+  const SequenceId sequence;
+
+private:
+  static Mapping pack(mlir::ModuleOp module, const WeightSources &sources) {
+    MemoryFile file;
+    packImage(module, sources, file);
+    return mapImage(file);
+  }
+};
+
 class CountsTest : public testing::Test {
 protected:
   CountsTest() {
@@ -144,41 +167,36 @@ static std::vector<Token> patchesOf(SequenceId sequence, int64_t count) {
 void CountsTest::check(WeightFormat format) {
   const auto module = parse(kTower);
   ASSERT_TRUE(module);
-  const LoadedPrograms loaded(compileProgram(*module, {.weights = format}), 64);
-  const ProgramInfo &tower = loaded.manifest.programs.front();
-  EXPECT_EQ(tower.limits.tokens, kMostPatches);
-  EXPECT_EQ(tower.limits.rows, 0);
-  ASSERT_EQ(tower.limits.counts.size(), 1U);
-  EXPECT_EQ(tower.limits.counts[0].name, "merged");
-  EXPECT_EQ(tower.limits.counts[0].most, kMostPatches / kJoined);
-  EXPECT_EQ(tower.inputs[0].count, kTokensOfCall);
-  EXPECT_EQ(tower.outputs[1].count, kFirstOwnCount);
-  EXPECT_EQ(tower.work.front().count, kTokensOfCall);
-  EXPECT_EQ(tower.work.back().count, kFirstOwnCount);
-  MemoryFile image;
-  packImage(*module, sources, image);
-  const Mapping weights = mapImage(image);
-  const WeightImage only(weights.data(), weights.size());
-  Engine engine(loaded.manifest, {&only, 1}, loaded.entries, pool);
-  const SequenceId sequence = engine.state().open();
+  Tower tower(*module, sources, format, pool);
+  const ProgramInfo &info = tower.loaded.manifest.programs.front();
+  EXPECT_EQ(info.limits.tokens, kMostPatches);
+  EXPECT_EQ(info.limits.rows, 0);
+  ASSERT_EQ(info.limits.counts.size(), 1U);
+  EXPECT_EQ(info.limits.counts[0].name, "merged");
+  EXPECT_EQ(info.limits.counts[0].most, kMostPatches / kJoined);
+  EXPECT_EQ(info.inputs[0].count, kTokensOfCall);
+  EXPECT_EQ(info.outputs[1].count, kFirstOwnCount);
+  EXPECT_EQ(info.work.front().count, kTokensOfCall);
+  EXPECT_EQ(info.work.back().count, kFirstOwnCount);
 
   for (int64_t patches : {kMostPatches, int64_t{8}}) {
-    const std::vector<Token> batch = patchesOf(sequence, patches);
+    const std::vector<Token> batch = patchesOf(tower.sequence, patches);
     const Values pixels = random.values(patches * kPatchWidth);
     const InputRows given = {"pixels", pixels};
     const CountNumber merged = {"merged", patches / kJoined};
-    engine.call("tower", batch, {&given, 1}, 0, {&merged, 1});
+    tower.engine.call("tower", batch, {&given, 1}, 0, {&merged, 1});
     Values joined;
     for (int64_t i = 0; i < patches; ++i) {
       const auto from = pixels.begin() + i * kPatchWidth;
       const Values row = patchOf({from, from + kPatchWidth}, format);
-      const auto found = engine.row("tower", "patches", static_cast<size_t>(i));
+      const auto found =
+          tower.engine.row("tower", "patches", static_cast<size_t>(i));
       EXPECT_EQ(Values(found.begin(), found.end()), row) << "patch " << i;
       joined.insert(joined.end(), row.begin(), row.end());
       if ((i + 1) % kJoined != 0)
         continue;
       const auto out =
-          engine.row("tower", "merged", static_cast<size_t>(i / kJoined));
+          tower.engine.row("tower", "merged", static_cast<size_t>(i / kJoined));
       EXPECT_EQ(
           Values(out.begin(), out.end()),
           Matrix(format, kOutputs, kJoined * kPatchWidth, values.at("merge"))
@@ -186,7 +204,7 @@ void CountsTest::check(WeightFormat format) {
           << "merged patch " << i / kJoined;
       joined.clear();
     }
-    engine.state().truncate(sequence, 0);
+    tower.engine.state().truncate(tower.sequence, 0);
   }
 }
 
@@ -216,20 +234,13 @@ TEST_F(CountsTest, BuffersHaveRoomForWhatTheyCount) {
 TEST_F(CountsTest, ACallHasANumberOfEachCount) {
   const auto module = parse(kTower);
   ASSERT_TRUE(module);
-  const LoadedPrograms loaded(
-      compileProgram(*module, {.weights = WeightFormat::Q8_0}), 64);
-  MemoryFile image;
-  packImage(*module, sources, image);
-  const Mapping weights = mapImage(image);
-  const WeightImage only(weights.data(), weights.size());
-  Engine engine(loaded.manifest, {&only, 1}, loaded.entries, pool);
-  const SequenceId sequence = engine.state().open();
-  const std::vector<Token> batch = patchesOf(sequence, 8);
+  Tower tower(*module, sources, WeightFormat::Q8_0, pool);
+  const std::vector<Token> batch = patchesOf(tower.sequence, 8);
   Values pixels = random.values(8 * kPatchWidth);
   const auto call = [&](std::vector<CountNumber> numbers) {
     return messageOf([&] {
       const InputRows given = {"pixels", pixels};
-      engine.call("tower", batch, {&given, 1}, 0, numbers);
+      tower.engine.call("tower", batch, {&given, 1}, 0, numbers);
     });
   };
   EXPECT_EQ(call({{"merged", 7}}), "program \"tower\" takes 0 to 6 of its "
@@ -239,8 +250,8 @@ TEST_F(CountsTest, ACallHasANumberOfEachCount) {
   EXPECT_EQ(call({{"other", 1}}), "a call of program \"tower\" needs a number "
                                   "of its count \"merged\"");
   EXPECT_EQ(call({{"merged", 2}}), "");
-  EXPECT_THROW((void)engine.row("tower", "merged", 6), Error);
-  engine.state().truncate(sequence, 0);
+  EXPECT_THROW((void)tower.engine.row("tower", "merged", 6), Error);
+  tower.engine.state().truncate(tower.sequence, 0);
 
   // A patch has a flag, and what reads it, too.
   pixels[5 * kPatchWidth] = INFINITY;
@@ -259,21 +270,14 @@ TEST_F(CountsTest, ANumberThatIsNotFiniteIsToldOfItsCount) {
   sources.set("n2", {norm, {}});
   const auto module = parse(kTower);
   ASSERT_TRUE(module);
-  const LoadedPrograms loaded(
-      compileProgram(*module, {.weights = WeightFormat::Q8_0}), 64);
-  MemoryFile image;
-  packImage(*module, sources, image);
-  const Mapping weights = mapImage(image);
-  const WeightImage only(weights.data(), weights.size());
-  Engine engine(loaded.manifest, {&only, 1}, loaded.entries, pool);
-  const SequenceId sequence = engine.state().open();
-  const std::vector<Token> batch = patchesOf(sequence, 8);
+  Tower tower(*module, sources, WeightFormat::Q8_0, pool);
+  const std::vector<Token> batch = patchesOf(tower.sequence, 8);
   Values pixels = random.values(8 * kPatchWidth);
   pixels[3] = 100;
   const InputRows given = {"pixels", pixels};
   const CountNumber merged = {"merged", 2};
   const std::string message = messageOf(
-      [&] { engine.call("tower", batch, {&given, 1}, 0, {&merged, 1}); });
+      [&] { tower.engine.call("tower", batch, {&given, 1}, 0, {&merged, 1}); });
   EXPECT_NE(message.find("a number is not finite at merged 0, in quantize."),
             std::string::npos)
       << message;

@@ -122,32 +122,18 @@ struct UnpackOnceSchedule {
   bool operator==(const UnpackOnceSchedule &) const = default;
 };
 
-struct TileGroupsSchedule {
+/// The orders of AMX.
+template <Order> struct TileTurnsSchedule {
   int64_t strip = 512;
   int64_t depth = 8;
   int64_t panels = 4;
   int64_t bypass = 0;
   int64_t least = 16;
-  bool operator==(const TileGroupsSchedule &) const = default;
+  bool operator==(const TileTurnsSchedule &) const = default;
 };
-
-struct TileBlocksSchedule {
-  int64_t strip = 512;
-  int64_t depth = 8;
-  int64_t panels = 4;
-  int64_t bypass = 0;
-  int64_t least = 16;
-  bool operator==(const TileBlocksSchedule &) const = default;
-};
-
-struct TilePlanesSchedule {
-  int64_t strip = 512;
-  int64_t depth = 8;
-  int64_t panels = 4;
-  int64_t bypass = 0;
-  int64_t least = 16;
-  bool operator==(const TilePlanesSchedule &) const = default;
-};
+using TileGroupsSchedule = TileTurnsSchedule<Order::TileGroups>;
+using TileBlocksSchedule = TileTurnsSchedule<Order::TileBlocks>;
+using TilePlanesSchedule = TileTurnsSchedule<Order::TilePlanes>;
 
 /// The panels and tokens of a call of a product; zeros in attention.
 struct CallSizes {
