@@ -33,8 +33,8 @@ namespace qwen {
 enum class Rotate : uint8_t { Off, On, Auto };
 inline constexpr std::string_view kRotateNames[] = {"off", "on", "auto"};
 
-/// What gives the matrices of a checkpoint of floats their formats, where no
-/// option does (docs/decisions/0033-default-plan.md).
+/// The plan of formats for a checkpoint of floats, where no option names
+/// formats (docs/decisions/0033-default-plan.md).
 inline constexpr WeightPlan kDefaultPlan = WeightPlan::Mixed;
 
 struct CompileOptions {
@@ -139,8 +139,8 @@ struct FormatSummary {
   uint64_t bytes;
 };
 
-/// The multiplications of a calibration by gptq (docs/quantization.md): those
-/// of each token, and those that do not depend on the text.
+/// The multiplications of a calibration by gptq (docs/quantization.md): `token`
+/// for each token of the text, and `once` for any text.
 struct CalibrationWork {
   uint64_t token = 0, once = 0;
 };
@@ -169,8 +169,8 @@ struct CompileSummary {
   /// Bytes of the paged caches for a position, and of the fixed caches for a
   /// sequence, all its states.
   int64_t positionBytes, sequenceBytes;
-  /// Nothing for a model with experts, whose work depends on what tokens
-  /// choose.
+  /// Absent for a model with experts: its work depends on the experts that
+  /// tokens choose.
   std::optional<CalibrationWork> calibration;
 };
 

@@ -75,7 +75,7 @@ private:
   };
 
   std::vector<Rule> rules;
-  /// The names of what makes logits, a tied embedding among them.
+  /// The names of matrices that make logits. A tied embedding is one.
   llvm::StringSet<> heads;
 };
 

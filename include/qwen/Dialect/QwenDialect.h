@@ -112,8 +112,8 @@ inline constexpr char kArenaBytesAttr[] = "qwen.arena_bytes";
 /// Names of the program's ops by their plan's id, an array of strings (the
 /// manifest's "ops"). qwen-lower sets this and the following ones.
 inline constexpr char kOpsAttr[] = "qwen.ops";
-/// Names of what the tokens of a call count and of the program's own counts
-/// (ownCounts), an array of strings.
+/// The name of the first argument's count, then the names of the program's own
+/// counts (ownCounts), an array of strings.
 inline constexpr char kCountsAttr[] = "qwen.counts";
 /// The caches that these ops use, an array of dictionaries (the manifest's
 /// "caches").
