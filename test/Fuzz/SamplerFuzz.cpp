@@ -13,7 +13,7 @@
 
 using namespace qwen;
 
-static constexpr int32_t kMostTokens = 40;
+static constexpr int32_t kIdLimit = 40;
 
 /// A number in the range of requests, or any.
 template <typename Type>
@@ -22,7 +22,7 @@ static Type number(FuzzedDataProvider &input, Type least, Type most) {
   if constexpr (std::is_integral_v<Type>)
     return isAny ? input.ConsumeIntegral<Type>()
                  : input.ConsumeIntegralInRange<Type>(
-                       least, std::min<Type>(most, kMostTokens));
+                       least, std::min<Type>(most, kIdLimit));
   else
     return isAny ? input.ConsumeFloatingPoint<Type>()
                  : input.ConsumeFloatingPointInRange<Type>(least, most);
@@ -56,14 +56,14 @@ static SamplerOptions optionsOf(FuzzedDataProvider &input) {
 #include "qwen/ABI/SamplerOptions.def"
   while (input.ConsumeIntegralInRange(0, 3) == 3)
     options.logitBias.push_back(
-        {input.ConsumeIntegralInRange<int32_t>(-1, kMostTokens),
+        {input.ConsumeIntegralInRange<int32_t>(-1, kIdLimit),
          number<float>(input, -100, 100)});
   options.seed = input.ConsumeIntegral<uint64_t>();
   if (input.ConsumeBool())
     options.samplers = order(input);
   while (input.ConsumeIntegralInRange(0, 3) == 3)
     options.badWords.push_back(sequence(input, 1));
-  const auto breakers = std::make_shared<DryBreakers>(kMostTokens);
+  const auto breakers = std::make_shared<DryBreakers>(kIdLimit);
   while (input.ConsumeIntegralInRange(0, 3) == 3)
     breakers->add(sequence(input, 1).front(), sequence(input, 0));
   options.dryBreakers = breakers;
@@ -113,7 +113,7 @@ static void draw(Sampler &sampler, const std::vector<float> &logits,
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   FuzzedDataProvider input(data, size);
   const SamplerOptions options = optionsOf(input);
-  const auto tokens = input.ConsumeIntegralInRange<int32_t>(1, kMostTokens);
+  const auto tokens = input.ConsumeIntegralInRange<int32_t>(1, kIdLimit);
   const int32_t vocab = tokens + input.ConsumeIntegralInRange(0, 3);
   const int32_t ends[] = {input.ConsumeIntegralInRange(-1, vocab), 0};
   std::vector<Sampler> samplers;
