@@ -223,6 +223,10 @@ QWEN_RUN(NormRope) {
              Operands::kHalf, kEps, o.y.data());
   });
 }
+QWEN_RUN(EncodeQuery) {
+  repeat(state, kHeadBytes + KvQuery::bytes(kHeadDim), 0,
+         [&] { function(o.x.data(), kHeadDim, o.page.data()); });
+}
 QWEN_RUN(AppendK) {
   repeat(state, kHeadBytes + pageLayout(kernel).slotBytes(kHeadDim), 0,
          [&] { function(o.x.data(), kHeadDim, 0, o.page.data()); });

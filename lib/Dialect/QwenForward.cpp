@@ -356,6 +356,9 @@ SmallVector<KernelUse> AttentionOp::getKernelUses() {
   SmallVector<KernelUse> uses = rotationUses(*this, heads);
   if (getKeys())
     addLayoutUses(*this, uses);
+  if (const auto format = getFormat();
+      format && !layoutOf(format->getValue()).isFloat())
+    uses.push_back(called(KernelOp::EncodeQuery, size, heads));
   // A token sees half of its own page in the mean.
   const KernelCalls ofPage = {.length = kPageTokens,
                               .queries = queries,

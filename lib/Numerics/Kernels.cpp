@@ -2,6 +2,7 @@
 
 #include "qwen/Numerics/Kernels.h"
 
+#include "IntegerCache.h"
 #include "PackedWeights.h"
 
 #include <algorithm>
@@ -169,9 +170,10 @@ static float widen(float value) { return value; }
 static float widen(uint16_t value) { return f16ToF32(value); }
 
 template <KernelFormat Format>
-static void attentionScores(const float *q, const void *kPage, float scale,
+static void attentionScores(const void *query, const void *kPage, float scale,
                             float *s, int64_t queries, int64_t headDim,
                             int64_t n, const void *) {
+  const auto *q = static_cast<const float *>(query);
   const auto *keys = static_cast<const Stored<Format> *>(kPage);
   for (int64_t g = 0; g < queries; ++g)
     for (int64_t j = 0; j < n; ++j) {
@@ -225,6 +227,36 @@ static int32_t appendV(const float *x, int64_t headDim, int64_t slot,
                        void *vPage) {
   return append<Format, 1>(
       x, headDim, static_cast<Stored<Format> *>(vPage) + slot * headDim);
+}
+
+// Integers have references of their own.
+template <KernelFormat Format>
+static int32_t encodeQuery(const float *x, int64_t headDim, void *query) {
+  return integers::encodeQuery(x, headDim, query);
+}
+template <>
+int32_t appendK<KernelFormat::Q8>(const float *x, int64_t headDim, int64_t slot,
+                                  void *kPage) {
+  return integers::appendK(x, headDim, slot, kPage);
+}
+template <>
+int32_t appendV<KernelFormat::Q8>(const float *x, int64_t headDim, int64_t slot,
+                                  void *vPage) {
+  return integers::appendV(x, headDim, slot, vPage);
+}
+template <>
+void attentionScores<KernelFormat::Q8>(const void *q, const void *kPage,
+                                       float scale, float *s, int64_t queries,
+                                       int64_t headDim, int64_t n,
+                                       const void *next) {
+  integers::attentionScores(q, kPage, scale, s, queries, headDim, n, next);
+}
+template <>
+void attentionValues<KernelFormat::Q8>(const float *p, const void *vPage,
+                                       float *o, int64_t queries,
+                                       int64_t headDim, int64_t n,
+                                       const void *next) {
+  integers::attentionValues(p, vPage, o, queries, headDim, n, next);
 }
 
 //===----------------------------------------------------------------------===//

@@ -20,8 +20,8 @@ llvm::cl::ValuesClass qwen::weightFormatValues() {
 
 llvm::cl::ValuesClass qwen::kvFormatValues() {
   return {
-#define QWEN_KV_FORMAT(Id, Name, CodeBits, ScaleBytes, HasOffset, Overflows,   \
-                       Help)                                                   \
+#define QWEN_KV_FORMAT(Id, Name, Codes, CodeBits, ScaleBytes, HasOffset,       \
+                       Overflows, Help)                                        \
   clEnumValN(KvFormat::Id, #Name, Help),
 #include "qwen/ABI/KvFormats.def"
   };

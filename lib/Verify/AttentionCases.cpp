@@ -48,18 +48,52 @@ template <typename Case> static void forEachPage(Cases &cases, Case run) {
     }
 }
 
+/// The codes of queries [..][headDim] for keys in integers; else none.
+static Guarded<uint8_t> encode(KernelFormat format, const Guarded<float> &x,
+                               int64_t headDim) {
+  if (layoutOf(*kvFormat(format)).isFloat())
+    return Guarded<uint8_t>(0);
+  const int64_t queries = x.length() / headDim, bytes = KvQuery::bytes(headDim);
+  Guarded<uint8_t> codes(queries * bytes);
+  for (int64_t i = 0; i < queries; ++i)
+    numerics::reference<KernelOp::EncodeQuery>(format)(
+        x.data() + i * headDim, headDim, codes.data() + i * bytes);
+  return codes;
+}
+
+void verify::checkKernel(Cases &cases,
+                         const Compared<KernelOp::EncodeQuery> &of) {
+  Random random(17);
+  for (int64_t headDim : cases.sizes.headDims)
+    for (Values kind : kValues)
+      for (float other : {0.0f, 1.0f, kNaN, -kInf}) {
+        cases.start("head_dim ", headDim, ", values ", valuesName(kind), ", ",
+                    other);
+        Guarded<float> x = random.floats(headDim, kind);
+        x[random.below(headDim)] = other;
+        Guarded<uint8_t> want(KvQuery::bytes(headDim), 0xee), got(want);
+        const int32_t flag = of.reference(x.data(), headDim, want.data());
+        cases.expectFlag(of.kernel(x.data(), headDim, got.data()), flag);
+        if (flag == 0)
+          cases.expectSame(got, want, "query");
+      }
+}
+
 void verify::checkKernel(Cases &cases,
                          const Compared<KernelOp::AttentionScores> &of) {
   Random random(2);
   forEachPage(cases, [&](int64_t queries, int64_t headDim, int64_t n) {
     const Guarded<float> q =
         random.floats(queries * headDim, Values::Magnitudes);
+    const Guarded<uint8_t> codes = encode(of.info.format, q, headDim);
+    const void *query =
+        codes.length() > 0 ? static_cast<const void *>(codes.data()) : q.data();
     const Guarded<uint8_t> page =
         makePage<KernelOp::AppendK>(of.info.format, headDim, n, random);
     const float scale = 1.0f / std::sqrt(static_cast<float>(headDim));
     cases.compare(of, Guarded<float>(queries * kPageTokens), "s",
                   [&](AttentionScoresFn *fn, float *s) {
-                    fn(q.data(), page.data(), scale, s, queries, headDim, n,
+                    fn(query, page.data(), scale, s, queries, headDim, n,
                        page.data());
                     for (int64_t i = 0; i < queries * kPageTokens; ++i)
                       if (i % kPageTokens >= n)
@@ -74,8 +108,7 @@ void verify::checkKernel(Cases &cases,
   forEachPage(cases, [&](int64_t queries, int64_t headDim, int64_t n) {
     Guarded<float> p = random.floats(queries * kPageTokens);
     for (int64_t i = 0; i < p.length(); ++i)
-      if (i % kPageTokens >= n)
-        p[i] = 0.0f;
+      p[i] = i % kPageTokens < n ? std::fabs(p[i]) : 0.0f;
     const Guarded<uint8_t> page =
         makePage<KernelOp::AppendV>(of.info.format, headDim, n, random);
     cases.compare(of, Guarded<float>(queries * headDim, -77.0f), "o",

@@ -202,6 +202,7 @@ struct AttentionOps {
                          .rope = rotates && norm < 0 ? numerics::rope : nullptr,
                          .normRope = norm < 0 ? nullptr : numerics::normRope,
                          .headNorm = nullptr,
+                         .encodeQuery = cache.encodeQuery,
                          .scores = cache.scores,
                          .values = cache.values,
                          .softmax = numerics::softmaxPage,

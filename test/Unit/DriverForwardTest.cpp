@@ -71,7 +71,7 @@ ReferenceModel randomModel(Random &random) {
       kvHeads,
       headDim,
       1e-6f,
-      random.between(0, 1) ? KvFormat::F32 : KvFormat::F16,
+      kKvFormats[random.between(0, std::ssize(kKvFormats) - 1)],
       frequenciesOf(headDim),
       random.values(hidden),
       randomMatrix(vocab, hidden, randomFormat(random), random),

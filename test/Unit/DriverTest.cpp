@@ -494,10 +494,10 @@ void checkAttention(uint32_t seed) {
   ops.kvHeads = random.between(1, 3);
   ops.groupQueries = random.between(1, 4);
   ops.headDim = 8 * random.between(1, 6);
-  const KvKernels formats[] = {KvFormat::F32, KvFormat::F16,
+  const KvKernels formats[] = {KvFormat::F32, KvFormat::F16, KvFormat::Q8,
                                IntegerKv<kSigned8>::kernels(),
                                IntegerKv<kUnsigned4>::kernels()};
-  ops.cache = formats[random.between(0, 3)];
+  ops.cache = formats[random.between(0, 4)];
   ops.pageBytes = 2 * ops.layerBytes() + 64 * random.between(0, 1);
   ops.blockTokens = random.between(1, 12);
   ops.eps = 1e-6f;

@@ -43,9 +43,10 @@ public:
     return 0;
   }
 
-  static void scores(const float *q, const void *kPage, float scale, float *s,
-                     int64_t queries, int64_t headDim, int64_t n,
+  static void scores(const void *query, const void *kPage, float scale,
+                     float *s, int64_t queries, int64_t headDim, int64_t n,
                      const void *) {
+    const auto *q = static_cast<const float *>(query);
     for (int64_t g = 0; g < queries; ++g)
       for (int64_t j = 0; j < n; ++j) {
         float sum = 0;

@@ -17,6 +17,7 @@ using namespace qwen::test;
 TEST(KvLayout, AHeadHasCodesThenScales) {
   EXPECT_EQ(layoutOf(KvFormat::F32).headBytes(64), 64 * 64 * 4);
   EXPECT_EQ(layoutOf(KvFormat::F16).headBytes(128), 64 * 128 * 2);
+  EXPECT_EQ(layoutOf(KvFormat::Q8).slotBytes(64), 68);
   EXPECT_EQ(kSigned8.scalesOffset(128), 64 * 128);
   EXPECT_EQ(kSigned8.headBytes(128), 64 * (128 + 4));
   EXPECT_EQ(kUnsigned4.scalesOffset(24), 64 * 12);
@@ -191,4 +192,5 @@ TEST(KvLayout, PagesOfSequencesKeepCodesAndScales) {
   checkSequences(IntegerKv<kSigned8>::kernels());
   checkSequences(IntegerKv<kUnsigned4>::kernels());
   checkSequences(KvFormat::F16);
+  checkSequences(KvFormat::Q8);
 }

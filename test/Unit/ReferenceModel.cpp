@@ -114,7 +114,11 @@ KvKernels::KvKernels(KvFormat format)
           numerics::reference<KernelOp::AppendV>(kernelFormat(format)),
           numerics::reference<KernelOp::AttentionScores>(kernelFormat(format)),
           numerics::reference<KernelOp::AttentionValues>(
-              kernelFormat(format))) {}
+              kernelFormat(format))) {
+  if (!layout.isFloat())
+    encodeQuery =
+        numerics::reference<KernelOp::EncodeQuery>(kernelFormat(format));
+}
 
 void AttentionCache::append(const Values &k, const Values &v) {
   const int64_t slot = positions++ % kPageTokens;
@@ -139,6 +143,12 @@ Values AttentionCache::attend(const Values &queries) const {
   Values result = zeros(heads * headDim);
   for (int64_t head = 0; head < heads; ++head) {
     const int64_t offset = head / (heads / kvHeads) * headBytes();
+    const float *x = &queries[static_cast<size_t>(head * headDim)];
+    std::vector<uint8_t> codes(static_cast<size_t>(KvQuery::bytes(headDim)));
+    if (kernels.encodeQuery && kernels.encodeQuery(x, headDim, codes.data()))
+      throw Error("a query is not finite");
+    const void *query =
+        kernels.encodeQuery ? static_cast<void *>(codes.data()) : x;
     // M, L and O, padded as in KernelABI.h.
     Values state;
     for (size_t page = 0; page < keys.size(); ++page) {
@@ -146,8 +156,7 @@ Values AttentionCache::attend(const Values &queries) const {
           kPageTokens, positions - static_cast<int64_t>(page) * kPageTokens);
       float s[kPageTokens], p[kPageTokens];
       Values of = zeros(2 * kStateQueries + headDim);
-      kernels.scores(&queries[static_cast<size_t>(head * headDim)],
-                     keys[page].data() + offset, scale, s, 1, headDim, n,
+      kernels.scores(query, keys[page].data() + offset, scale, s, 1, headDim, n,
                      nullptr);
       numerics::softmaxPage(s, 1, n, p, &of[0], &of[kStateQueries]);
       kernels.values(p, values[page].data() + offset, &of[2 * kStateQueries], 1,

@@ -58,6 +58,8 @@ struct KvKernels {
   AppendVFn *appendV;
   AttentionScoresFn *scores;
   AttentionValuesFn *values;
+  /// Null where scores read f32 queries.
+  EncodeQueryFn *encodeQuery = nullptr;
 
   KvKernels(const KvLayout &layout, AppendKFn *appendK, AppendVFn *appendV,
             AttentionScoresFn *scores, AttentionValuesFn *values)

@@ -40,24 +40,29 @@ std::pair<double, double> qwen::run::runSteps(const BenchCommand &command,
                                               const StepFn &stepDone) {
   const auto nothing = [](size_t, std::span<float>) {};
   const int64_t callTokens = engine.manifest().forward().limits.tokens;
+  std::optional<FilledPage> filled;
+  if (command.depth > 0)
+    filled.emplace(engine);
   std::vector<SequenceId> sequences(static_cast<size_t>(command.batch));
   std::vector<Token> batch;
   batch.reserve(static_cast<size_t>(command.prompt * command.batch));
   for (int64_t number = 0; number < command.batch; ++number) {
     SequenceId &sequence = sequences[static_cast<size_t>(number)];
-    sequence = engine.state().open();
+    sequence =
+        filled ? filled->open(engine, command.depth) : engine.state().open();
     for (int64_t i = 0; i < command.prompt; ++i)
-      batch.push_back({benchToken(engine.manifest(), i, number), sequence, i,
-                       i + 1 == command.prompt});
+      batch.push_back({benchToken(engine.manifest(), i, number), sequence,
+                       command.depth + i, i + 1 == command.prompt});
   }
   auto start = Clock::now();
   engine.forward(batch, nothing);
   const double prefill = secondsSince(start);
   if (stepDone)
-    stepDone({0, command.prompt, callTokens, command.batch}, prefill);
+    stepDone({command.depth, command.prompt, callTokens, command.batch},
+             prefill);
   start = Clock::now();
   for (int64_t i = 0; i < command.count; ++i) {
-    const int64_t position = command.prompt + i;
+    const int64_t position = command.depth + command.prompt + i;
     batch.clear();
     for (int64_t number = 0; number < command.batch; ++number)
       batch.push_back({benchToken(engine.manifest(), i, number),
@@ -104,10 +109,11 @@ Profiles::Profiles(const BenchCommand &command, const Artifact &artifact,
   for (int64_t i = 0; i < command.repetitions; ++i) {
     const bool draw = picture && i + 1 == command.repetitions;
     runSteps(command, engine, [&](const SequenceStep &step, double seconds) {
-      const bool isPrefill = step.first == 0;
+      const bool isPrefill = step.first == command.depth;
       (isPrefill ? prefill : decode).add(tracer, step, seconds);
       if (draw &&
-          (isPrefill || step.first + 1 == command.prompt + command.count))
+          (isPrefill ||
+           step.first + 1 == command.depth + command.prompt + command.count))
         parts += drawStep(
             of + (isPrefill ? ", prefill of " + std::to_string(step.tokens)
                             : ", decode at " + std::to_string(step.first)),
@@ -135,12 +141,16 @@ JsonText Profiles::toJson() const {
 
 std::string Profiles::toText(const BenchCommand &command) const {
   const std::string prompt = std::to_string(command.prompt);
-  const std::string last = std::to_string(command.prompt + command.count - 1);
+  const int64_t first = command.depth + command.prompt;
   const std::string sequences =
       command.batch == 1 ? ""
                          : ", " + std::to_string(command.batch) + " sequences";
-  return prefill.toText("prefill of " + prompt + sequences, peaks) +
-         decode.toText("decode at " + prompt + " to " + last + sequences,
+  const std::string depth =
+      command.depth == 0 ? "" : " at " + std::to_string(command.depth);
+  return prefill.toText("prefill of " + prompt + depth + sequences, peaks) +
+         decode.toText("decode at " + std::to_string(first) + " to " +
+                           std::to_string(first + command.count - 1) +
+                           sequences,
                        peaks);
 }
 
@@ -189,6 +199,7 @@ JsonText BenchFigures::toJson() const {
                      {"threads", threads},
                      {"repetitions", command.repetitions},
                      {"sequences", command.batch},
+                     {"depth", command.depth},
                      {"prompt_tokens", command.prompt},
                      {"decode_tokens", command.count},
                      {"prefill_tokens_per_second", prefill.toJson()},
@@ -224,12 +235,19 @@ std::string BenchFigures::toText() const {
 
 void qwen::run::checkBenchLength(const BenchCommand &command,
                                  const ModelInfo &model) {
-  if (command.prompt > model.context - command.count)
-    throw Error("a prompt of " + std::to_string(command.prompt) + " and " +
-                std::to_string(command.count) +
-                " more tokens do not fit in the context of " +
-                std::to_string(model.context) +
-                " that the model was compiled for");
+  if (command.depth % kPageTokens != 0)
+    throw Error("a depth of " + std::to_string(command.depth) +
+                " is not a multiple of " + std::to_string(kPageTokens) +
+                ", the positions of a page");
+  if (command.depth + command.prompt > model.context - command.count)
+    throw Error(
+        (command.depth == 0 ? std::string("a prompt of ")
+                            : "a depth of " + std::to_string(command.depth) +
+                                  ", a prompt of ") +
+        std::to_string(command.prompt) + " and " +
+        std::to_string(command.count) +
+        " more tokens do not fit in the context of " +
+        std::to_string(model.context) + " that the model was compiled for");
 }
 
 static void bench(const BenchCommand &command) {
@@ -285,6 +303,11 @@ void qwen::run::addBench(const Command &program) {
   const Command sub = program.addCommand("bench", "Measure speed and memory");
   addFile(sub, command->file);
   sub.group("Runs");
+  const Option depth = sub.addNumber(
+      "--depth", command->depth,
+      "Positions of a sequence before its prompt, which are copies "
+      "of one page: whole pages of 64",
+      0, kMost);
   sub.addNumber("--prompt-tokens", command->prompt, "Tokens of the prompt", 1,
                 kMost);
   sub.addNumber("-n,--count", command->count, "Tokens to decode", 1, kMost);
@@ -295,7 +318,8 @@ void qwen::run::addBench(const Command &program) {
                      "Numbers of requests that a scheduler answers at once, "
                      "compared with --batch of as many; default is none",
                      1, 1024)
-          .excludes(batch);
+          .excludes(batch)
+          .excludes(depth);
   sub.addNumber("--repetitions", command->repetitions, "Number of measurements",
                 1, kMost);
   sub.addFlag("--json", command->json, "Print JSON");
@@ -314,7 +338,8 @@ void qwen::run::addBench(const Command &program) {
               "Compare decoding with the memory bandwidth; runs no prompt")
       .excludes(profile)
       .excludes(clients)
-      .excludes(batch);
+      .excludes(batch)
+      .excludes(depth);
   addRun(sub, *command);
   sub.onRun([command] {
     if (command->bandwidth)

@@ -22,6 +22,8 @@ namespace qwen::run {
 struct BenchCommand : RunFlags {
   BenchCommand() { engine.check = WeightCheck::Off; }
 
+  /// Positions before the prompt, whole pages.
+  int64_t depth = 0;
   int64_t prompt = 128;
   int64_t count = 32;
   /// Sequences that run together; each has `prompt` and `count` tokens.
@@ -36,6 +38,20 @@ struct BenchCommand : RunFlags {
   bool profile = false;
   /// File for a picture of the last profiled run; empty for none.
   std::string svg;
+};
+/// A page of the KV cache, with the fixed state behind it, whose copies make a
+/// sequence as long as a benchmark wants it without a prompt. A decoded token
+/// reads as many keys and values as behind a text of that length.
+class FilledPage {
+public:
+  /// Runs one page of tokens.
+  explicit FilledPage(Engine &engine);
+  /// Opens a sequence of `depth` positions, a multiple of kPageTokens. Throws
+  /// Error if not as many pages are free.
+  SequenceId open(Engine &engine, int64_t depth) const;
+
+private:
+  std::vector<uint8_t> page, fixed;
 };
 /// The i-th token of a benchmark's text. Texts of two sequences differ, so that
 /// their tokens choose experts of their own.

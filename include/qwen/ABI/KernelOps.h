@@ -76,6 +76,14 @@ constexpr FormatSet setOfBlocks(int64_t least, int64_t most) {
       set |= setOf(kernelFormat(format));
   return set;
 }
+/// The formats of keys and values in floats, or in integers.
+constexpr FormatSet setOfCaches(bool isFloat) {
+  FormatSet set = 0;
+  for (KvFormat format : kKvFormats)
+    if (layoutOf(format).isFloat() == isFloat)
+      set |= setOf(kernelFormat(format));
+  return set;
+}
 /// The sets that KernelOps.def and Schedules.def name.
 namespace formats {
 enum : FormatSet {
@@ -90,10 +98,9 @@ enum : FormatSet {
   Divided = setOfBlocks(kActivationBlock + 1, 2 * kActivationBlock),
   Integers = Narrow | Wide | Divided,
   Weights = Floats | Integers,
-  Cache = 0
-#define QWEN_KV_FORMAT(Id, ...) | Id
-#include "qwen/ABI/KvFormats.def"
-  ,
+  CacheFloats = setOfCaches(true),
+  CacheIntegers = setOfCaches(false),
+  Cache = CacheFloats | CacheIntegers,
 };
 } // namespace formats
 

@@ -36,8 +36,8 @@ struct KvFormatInfo {
   std::string_view help;
 };
 inline constexpr KvFormatInfo kKvFormatInfos[] = {
-#define QWEN_KV_FORMAT(Id, Name, CodeBits, ScaleBytes, HasOffset, Overflows,   \
-                       Help)                                                   \
+#define QWEN_KV_FORMAT(Id, Name, Codes, CodeBits, ScaleBytes, HasOffset,       \
+                       Overflows, Help)                                        \
   {#Name, {CodeBits, ScaleBytes, HasOffset}, Overflows, Help},
 #include "qwen/ABI/KvFormats.def"
 };

@@ -17,7 +17,9 @@ namespace qwen {
 inline constexpr int64_t kPageTokens = 64;
 
 /// How the keys of a head, or its values, lie in a page: the codes of all
-/// positions, then their scales.
+/// positions, then their scales. Floats are keys [headDim][64] and values
+/// [64][headDim]. Integers are in chunks of 4, which an instruction multiplies:
+/// keyCode() and valueCode() say where.
 struct KvLayout {
   /// Bits of a code. A code is a float, or an integer that a scale multiplies.
   int64_t codeBits;
@@ -46,6 +48,35 @@ struct KvLayout {
   }
   constexpr bool isFloat() const { return scaleBytes == 0; }
 };
+
+/// Integers that an instruction multiplies and adds.
+inline constexpr int64_t kCodeChunk = 4;
+
+/// The place of value `i` of the key of a slot among the codes of a page of
+/// integers: [headDim / 4][64][4]. The sum of a score goes over `i`.
+constexpr int64_t keyCode(int64_t slot, int64_t i) {
+  return (i / kCodeChunk * kPageTokens + slot) * kCodeChunk + i % kCodeChunk;
+}
+/// The place of value `i` of the value of a slot: [64 / 4][headDim][4]. The sum
+/// of an output goes over slots.
+constexpr int64_t valueCode(int64_t slot, int64_t i, int64_t headDim) {
+  return (slot / kCodeChunk * headDim + i) * kCodeChunk + slot % kCodeChunk;
+}
+
+/// The query of a head for keys in integers: int8 [headDim], their scale in f32
+/// and their sum in int32, which takes fewer bytes than f32 [headDim].
+struct KvQuery {
+  static constexpr int64_t scaleOffset(int64_t headDim) { return headDim; }
+  static constexpr int64_t sumOffset(int64_t headDim) { return headDim + 4; }
+  static constexpr int64_t bytes(int64_t headDim) { return headDim + 8; }
+};
+
+/// Values in a block of the Hadamard transform of queries and keys in integers:
+/// the largest power of two that divides `headDim`.
+constexpr int64_t headBlock(int64_t headDim) { return headDim & -headDim; }
+
+/// Least magnitude of a scale that weights are divided by, 2^-100.
+inline constexpr float kLeastScale = 0x1p-100f;
 
 } // namespace qwen
 

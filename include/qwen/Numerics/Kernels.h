@@ -28,6 +28,7 @@ KernelFn<Op> *reference(KernelFormat format = KernelFormat::None);
 #define QWEN_REFERENCE_Integers(Without, With) With
 #define QWEN_REFERENCE_Weights(Without, With) With
 #define QWEN_REFERENCE_Cache(Without, With) With
+#define QWEN_REFERENCE_CacheIntegers(Without, With) With
 
 // The references of kinds that read no format have names.
 #define QWEN_KERNEL_OP(Op, Function, Provider, Reads, ...)                     \

@@ -134,6 +134,7 @@ template <typename Instance> struct Attention {
   const Context *context;
   Rotation rotation;
   Floats queries, out;
+  OpId op;
   Instance fixed;
 
   /// Tokens that see the same pages. The first sees `visible` positions. The
@@ -153,9 +154,11 @@ private:
   struct Memory {
     /// Queries of all tokens; the queries of a token lie side by side.
     int64_t queries;
-    /// Rotated queries [queries][headDim]; scores and weights
-    /// [queries][kPageTokens].
+    /// Rotated queries, f32 [queries][headDim] or KvQuery [queries]; scores and
+    /// weights [queries][kPageTokens].
     float *query, *score, *weight;
+    /// A rotated query that is encoded, [headDim].
+    float *head;
   };
   /// M, L and O of a run's queries: maxima, sums and outputs of softmax so far.
   struct State {
@@ -166,12 +169,30 @@ private:
     const int64_t padded = alignTo(count, kStateQueries);
     return {m, m + padded, m + 2 * padded};
   }
+  QWEN_SPECIALISED void rotateQuery(const float *x, int64_t token,
+                                    int64_t number, const Memory &in) const;
   QWEN_SPECIALISED void rotate(const Run &of, const Memory &in) const;
   QWEN_SPECIALISED void lastPage(const Run &of, int64_t slots, const Memory &in,
                                  const uint8_t *v, const State &to) const;
   QWEN_SPECIALISED void write(const Run &of, const State &from) const;
 };
 } // namespace
+
+/// Writes query `number` of a run.
+template <typename Instance>
+void Attention<Instance>::rotateQuery(const float *x, int64_t token,
+                                      int64_t number, const Memory &in) const {
+  const int64_t headDim = fixed.headDim;
+  if constexpr (requires { fixed.encodeQuery; })
+    if (fixed.encodeQuery) {
+      rotation.call(x, token, in.head);
+      auto *codes = reinterpret_cast<uint8_t *>(in.query) +
+                    number * KvQuery::bytes(headDim);
+      return flag(context, token, op,
+                  fixed.encodeQuery(in.head, headDim, codes));
+    }
+  rotation.call(x, token, in.query + number * headDim);
+}
 
 template <typename Instance>
 void Attention<Instance>::rotate(const Run &of, const Memory &in) const {
@@ -180,8 +201,7 @@ void Attention<Instance>::rotate(const Run &of, const Memory &in) const {
   for (int64_t i = 0; i < of.count; ++i) {
     const float *x = queries.of(of.start + i) + of.head * size;
     for (int64_t g = 0; g < groupQueries; ++g)
-      rotation.call(x + g * headDim, of.start + i,
-                    in.query + i * size + g * headDim);
+      rotateQuery(x + g * headDim, of.start + i, i * groupQueries + g, in);
   }
 }
 
@@ -225,10 +245,12 @@ void Attention<Instance>::run(const Run &of, const Pages &pages) const {
   const int64_t headDim = fixed.headDim;
   const int64_t most = fixed.groupQueries * fixed.blockTokens;
   const int64_t stateSize = alignTo(attentionState(most, headDim), 16);
-  Memory in = {fixed.groupQueries * of.count, fixed.scratch, nullptr, nullptr};
+  Memory in = {fixed.groupQueries * of.count, fixed.scratch, nullptr, nullptr,
+               nullptr};
   in.score = in.query + alignTo(most * headDim, 16);
   in.weight = in.score + most * kPageTokens;
   float *ofPage = in.weight + most * kPageTokens;
+  in.head = ofPage;
   float *state = ofPage + stateSize, *spare = state + stateSize;
   rotate(of, in);
   const int64_t last = (of.visible - 1) / kPageTokens;
@@ -321,7 +343,10 @@ QWEN_ENTRY(Attention, Attention) {
                  fixed.scratch + attentionScratch(fixed.groupQueries,
                                                   fixed.headDim,
                                                   fixed.blockTokens)),
-      floatsAt(context, of.queries), floatsAt(context, of.out), fixed};
+      floatsAt(context, of.queries),
+      floatsAt(context, of.out),
+      of.op,
+      fixed};
   const CacheLayout layout(fixed, of.layer);
   forTokenBlocks(
       context, thread, of.op, fixed,
@@ -400,8 +425,12 @@ QWEN_ENTRY(CallAttention, CallAttention) {
   const CallAttentionArguments of = arguments;
   const Rotation rotation = plainRotationOf(context, of, fixed);
   const Attention<CallAttentionInstance> attention = {
-      context, rotation, floatsAt(context, of.queries),
-      floatsAt(context, of.out), fixed};
+      context,
+      rotation,
+      floatsAt(context, of.queries),
+      floatsAt(context, of.out),
+      of.op,
+      fixed};
   CallPages pages = {context,
                      fixed,
                      rotation,

@@ -81,48 +81,6 @@ Kernel halide::normRope(const KernelInfo &kernel) {
   return {{x, w, cos, sin, half, eps}, {y}};
 }
 
-static Kernel append(KernelFormat format, int stride) {
-  // A head is a multiple of eight values.
-  constexpr int step = 8;
-  const bool f16 = format == KernelFormat::F16;
-  ImageParam x(Float(32), 1, "x");
-  Param<int32_t> headDim("head_dim");
-  Var i("i"), j("j");
-  Func slot("slot"), lanes("lanes"), flag("flag");
-  slot(i) = f16 ? cast<Halide::float16_t>(x(i)) : x(i);
-  // Below 65520 a value rounds to a finite f16.
-  RDom r(0, headDim / step);
-  lanes(j) = 0;
-  lanes(j) = Halide::max(lanes(j), magnitudeBits(x(r * step + j)));
-  Expr greatest = lanes(0);
-  for (int lane = 1; lane < step; ++lane)
-    greatest = Halide::max(greatest, lanes(lane));
-  flag() = cast<int32_t>(
-      greatest >=
-      (f16 ? Halide::reinterpret<int32_t>(Expr(65520.0f)) : Expr(0x7f800000)));
-
-  x.dim(0).set_min(0);
-  slot.output_buffer().dim(0).set_min(0).set_stride(stride);
-  if (f16 || stride == 1)
-    slot.vectorize(i, step, TailStrategy::RoundUp);
-  else
-    slot.unroll(i, step, TailStrategy::RoundUp);
-  lanes.compute_root()
-      .bound(j, 0, step)
-      .store_in(Halide::MemoryType::Stack)
-      .vectorize(j);
-  lanes.update().reorder(j, r).vectorize(j);
-  return {{x, headDim}, {slot, flag}};
-}
-
-Kernel halide::appendK(const KernelInfo &kernel) {
-  return append(kernel.format, static_cast<int>(kPageTokens));
-}
-
-Kernel halide::appendV(const KernelInfo &kernel) {
-  return append(kernel.format, 1);
-}
-
 /// combineLanes over the first dimension of a Func, with each level of the tree
 /// in a register, computed for each `query` of `user`.
 static Expr foldLanes(const Func &lanes, Combine combine, const Func &user,

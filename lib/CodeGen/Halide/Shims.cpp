@@ -188,40 +188,6 @@ int32_t qwenShimCheckFinite(const float *x, int64_t n) {
 }
 
 //===----------------------------------------------------------------------===//
-// The cache
-//===----------------------------------------------------------------------===//
-
-/// Writes floats of a format to a page: from float `first` on, each `stride`
-/// behind the one before.
-template <KvFormat Format, typename Function>
-QWEN_INLINE static int32_t append(Function *halide, const float *x,
-                                  int64_t headDim, void *page, int64_t first,
-                                  int64_t stride) {
-  static_assert(layoutOf(Format).isFloat());
-  auto *to =
-      static_cast<uint8_t *>(page) + layoutOf(Format).codeBits / 8 * first;
-  int32_t flag;
-  halide(Buffer(x, {headDim}), narrow(headDim), Buffer(to, {{headDim, stride}}),
-         Buffer(&flag));
-  return flag;
-}
-
-#define QWEN_KV_FORMAT(Id, ...)                                                \
-  extern "C" int qwenHalideAppendK##Id(B x, int32_t headDim, B slot, B flag);  \
-  extern "C" int qwenHalideAppendV##Id(B x, int32_t headDim, B slot, B flag);  \
-  extern "C" int32_t qwenShimAppendK##Id(const float *x, int64_t headDim,      \
-                                         int64_t slot, void *kPage) {          \
-    return append<KvFormat::Id>(qwenHalideAppendK##Id, x, headDim, kPage,      \
-                                slot, kPageTokens);                            \
-  }                                                                            \
-  extern "C" int32_t qwenShimAppendV##Id(const float *x, int64_t headDim,      \
-                                         int64_t slot, void *vPage) {          \
-    return append<KvFormat::Id>(qwenHalideAppendV##Id, x, headDim, vPage,      \
-                                slot * headDim, 1);                            \
-  }
-#include "qwen/ABI/KvFormats.def"
-
-//===----------------------------------------------------------------------===//
 // Embedding
 //===----------------------------------------------------------------------===//
 

@@ -112,8 +112,13 @@ ProductPlan qwen::productPlan(const KernelInfo &gemv, const KernelInfo &gemm) {
 }
 
 int64_t qwen::attentionTokens(const KernelInfo &scores, int64_t groupQueries) {
-  const auto &schedule = std::get<PageChainsSchedule>(scheduleOf(scores).loops);
-  const int64_t tokens = std::max<int64_t>(1, schedule.strip / groupQueries);
-  const int64_t tile = schedule.tokens;
-  return tokens < tile ? tokens : tokens / tile * tile;
+  const auto &schedule = scheduleOf(scores).loops;
+  const auto tokensOf = [&](const auto &loops) {
+    const int64_t tokens = std::max<int64_t>(1, loops.strip / groupQueries);
+    return tokens < loops.tokens ? tokens
+                                 : tokens / loops.tokens * loops.tokens;
+  };
+  if (const auto *dots = std::get_if<PageDotsSchedule>(&schedule))
+    return tokensOf(*dots);
+  return tokensOf(std::get<PageChainsSchedule>(schedule));
 }

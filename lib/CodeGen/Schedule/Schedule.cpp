@@ -132,7 +132,10 @@ static std::string_view nameOf(Order order) {
 /// The orders that a kernel has code for.
 static std::vector<Order> ordersOf(const KernelInfo &kernel) {
   if (!isLinear(kernel.op))
-    return {Order::PageChains};
+    return {kvFormat(kernel.format) &&
+                    !layoutOf(*kvFormat(kernel.format)).isFloat()
+                ? Order::PageDots
+                : Order::PageChains};
   if (kernel.op == KernelOp::LinearF32)
     return {Order::Chains};
   const bool isPrompt = kernel.m > 8;
@@ -176,9 +179,16 @@ static int64_t panelVectors(const KernelInfo &kernel) {
   return kPanelOutputs / isaInfo(kernel.isa).lanes;
 }
 
+/// Whether the schedule is one of attention, whose tiles are of queries and of
+/// a page.
+static bool isOfPages(const KernelSchedule &schedule) {
+  return schedule.order() == Order::PageChains ||
+         schedule.order() == Order::PageDots;
+}
+
 static std::vector<int64_t> tokenChoices(const KernelInfo &kernel,
                                          const KernelSchedule &schedule) {
-  if (schedule.order() == Order::PageChains)
+  if (isOfPages(schedule))
     return {1, 2, 3, 4, 5, 6, 7, 8};
   std::vector<int64_t> values;
   const int64_t each = isaInfo(kernel.isa).dot.tokens;
@@ -194,6 +204,8 @@ static std::vector<int64_t> vectorChoices(const KernelInfo &kernel,
   // At least half a panel, because heads are multiples of 8 values.
   if (schedule.order() == Order::PageChains)
     return doubling(std::max<int64_t>(widest / 2, 1), widest);
+  if (schedule.order() == Order::PageDots)
+    return doubling(1, kPageTokens / isaInfo(kernel.isa).lanes);
   // A tile of several tokens may be two panels wide where a panel is one
   // vector.
   if (schedule.order() == Order::GroupDots && widest == 1 && kernel.m > 1)
@@ -217,6 +229,7 @@ static std::vector<int64_t> prefetchChoices(const KernelInfo &,
                                             const KernelSchedule &schedule) {
   switch (schedule.order()) {
   case Order::PageChains:
+  case Order::PageDots:
   case Order::StripDots:
   case Order::BlockDots:
     return {0, 1};
@@ -301,8 +314,7 @@ static std::vector<int64_t> reusedChoices(const KernelInfo &kernel,
 #define QWEN_CALL_FIELD(Name, Choices)                                         \
   {#Name,                                                                      \
    [](KernelSchedule &schedule) -> int64_t * {                                 \
-     return schedule.order() == Order::PageChains ? nullptr                    \
-                                                  : &schedule.calls.Name;      \
+     return isOfPages(schedule) ? nullptr : &schedule.calls.Name;              \
    },                                                                          \
    Choices}
 static constexpr ScheduleField kFields[] = {

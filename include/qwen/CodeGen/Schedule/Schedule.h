@@ -47,7 +47,8 @@ enum class Order : uint8_t {
 // least     Tokens from which the kernel is faster than the kernels of older
 //           instruction sets, which multiply fewer tokens.
 
-struct PageChainsSchedule {
+/// The orders of attention.
+template <Order> struct PageSchedule {
   /// Queries of a tile.
   int64_t tokens = 1;
   int64_t vectors = 1;
@@ -55,8 +56,10 @@ struct PageChainsSchedule {
   /// Scores: the queries of several tokens that a thread processes together,
   /// with their state in the L1 cache. Values: 0.
   int64_t strip = 0;
-  bool operator==(const PageChainsSchedule &) const = default;
+  bool operator==(const PageSchedule &) const = default;
 };
+using PageChainsSchedule = PageSchedule<Order::PageChains>;
+using PageDotsSchedule = PageSchedule<Order::PageDots>;
 
 struct ChainsSchedule {
   int64_t tokens = 1;
@@ -150,10 +153,10 @@ struct CallSizes {
 
 /// The alternative Order::X is XSchedule.
 using OrderSchedule =
-    std::variant<PageChainsSchedule, ChainsSchedule, GroupDotsSchedule,
-                 PairDotsSchedule, HeldDotsSchedule, StripDotsSchedule,
-                 BlockDotsSchedule, UnpackOnceSchedule, TileGroupsSchedule,
-                 TileBlocksSchedule, TilePlanesSchedule>;
+    std::variant<PageChainsSchedule, PageDotsSchedule, ChainsSchedule,
+                 GroupDotsSchedule, PairDotsSchedule, HeldDotsSchedule,
+                 StripDotsSchedule, BlockDotsSchedule, UnpackOnceSchedule,
+                 TileGroupsSchedule, TileBlocksSchedule, TilePlanesSchedule>;
 #define QWEN_ORDER(Name)                                                       \
   static_assert(                                                               \
       std::is_same_v<std::variant_alternative_t<                               \

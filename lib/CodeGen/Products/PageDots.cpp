@@ -1,0 +1,315 @@
+//===- PageDots.cpp - The two products of attention in integers -----------===//
+//
+// q.k and p.v of one page in codes of 8 bits, for the query heads that share a
+// kv head. Codes lie in chunks of 4 (KvLayout.h), which an instruction
+// multiplies for each column. The innermost loop goes along the dots of a tile,
+// whose sums stay in registers. A tile takes several heads, so that a chunk
+// that was read serves several dots. Then come the next columns and the next
+// heads.
+//
+//             columns
+//   heads   +--------+--------+
+//   of a    | step v | next   |   each tile: all chunks of the page
+//   tile    +--------+--------+
+//
+// For p.v, the weights of a tile become codes first.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Product.h"
+
+using namespace qwen;
+using namespace mlir;
+
+namespace {
+class PageDots {
+public:
+  PageDots(const KernelInfo &kernel, const PageDotsSchedule &schedule,
+           ModuleOp module)
+      : kernel(kernel), schedule(schedule), b(kernel, module) {}
+
+  /// Tiles of the schedule's heads, then one tile of the remaining heads, which
+  /// reads the page again from the first cache.
+  void emit() {
+    if (!isScores) {
+      // On Arm, the last step of a row reads 8 bytes behind it.
+      codes = b.scratch(schedule.tokens * kPageTokens + kStep);
+      readSlotScales();
+    }
+    Value done = b.integer(0);
+    for (int64_t heads = schedule.tokens; heads > 0; --heads) {
+      Value whole =
+          b.add(done, b.mul(b.div(b.sub(groups, done), heads), heads));
+      b.loop(done, whole, heads, [&](Value first) { emitHeads(first, heads); });
+      done = whole;
+    }
+    b.finish();
+  }
+
+private:
+  /// Slots, or values of a head, of a step of the innermost loop, whose number
+  /// any head is a multiple of; and those of a longer step.
+  static constexpr int64_t kStep = 8, kLongStep = 32;
+
+  /// All columns of `heads` heads from `first` on: tiles of whole vectors,
+  /// fewer and fewer of them, then of half a vector where that has 8 lanes.
+  void emitHeads(Value first, int64_t heads) {
+    Values rows;
+    if (isScores)
+      for (int64_t head = 0; head < heads; ++head)
+        rows.push_back(b.at(argument, b.add(first, head), queryBytes));
+    else
+      rows = encodeWeights(first, heads);
+    const int64_t widest = schedule.vectors * isa.lanes;
+    const int64_t least =
+        isScores ? isa.lanes : std::min<int64_t>(isa.lanes, 8);
+    Value done = b.integer(0);
+    for (int64_t width = widest; width >= least; width /= 2) {
+      Value whole = isScores ? roundUp(columns, width)
+                             : b.mul(b.div(columns, width), width);
+      b.loop(done, whole, width,
+             [&](Value column) { emitTile(first, rows, column, width); });
+      if (isScores)
+        return;
+      done = whole;
+    }
+  }
+
+  Value roundUp(Value a, int64_t multiple) {
+    return b.mul(b.div(b.add(a, multiple - 1), multiple), multiple);
+  }
+
+  /// The scales of the page's slots that the query sees, and zeros: the scales
+  /// of other slots hold anything.
+  void readSlotScales() {
+    slotScales = b.scratch(kPageTokens * 4);
+    const VectorType floats = b.vector(isa.lanes, b.f32),
+                     integers = b.vector(isa.lanes, b.i32);
+    Value seen = b.splat(integers, b.truncated(b.i32, n));
+    for (int64_t slot = 0; slot < kPageTokens; slot += isa.lanes) {
+      SmallVector<int32_t> numbers;
+      for (int64_t i = 0; i < isa.lanes; ++i)
+        numbers.push_back(static_cast<int32_t>(slot + i));
+      Value slots = arith::ConstantOp::create(
+          b, DenseElementsAttr::get(integers, ArrayRef<int32_t>(numbers)));
+      Value scale = b.load(floats, b.at(scales, slot * 4));
+      b.store(arith::SelectOp::create(b, b.isLess(slots, seen), scale,
+                                      b.zeros(floats)),
+              b.at(slotScales, slot * 4));
+    }
+  }
+
+  /// The weights of these heads times the scales of slots, in codes of 7 bits
+  /// and a scale, and the addresses of the codes.
+  Values encodeWeights(Value first, int64_t heads) {
+    factors.clear();
+    Values rows;
+    for (int64_t head = 0; head < heads; ++head) {
+      rows.push_back(b.at(codes, head * kPageTokens));
+      encodeRow(b.at(argument, b.add(first, head), kPageTokens * 4),
+                rows.back());
+    }
+    return rows;
+  }
+
+  /// No product is below +0, so that their bits compare as they do.
+  void encodeRow(Value weights, Value to) {
+    const VectorType floats = b.vector(isa.lanes, b.f32),
+                     integers = b.vector(isa.lanes, b.i32);
+    Values products;
+    Value bits;
+    for (int64_t slot = 0; slot < kPageTokens; slot += isa.lanes) {
+      products.push_back(b.mulF(b.load(floats, b.at(weights, slot * 4)),
+                                b.load(floats, b.at(slotScales, slot * 4))));
+      Value each = b.bitcast(integers, products.back());
+      bits = bits ? larger(bits, each) : each;
+    }
+    Value most = larger(
+        vector::ReductionOp::create(b, vector::CombiningKind::MAXSI, bits),
+        b.constant(b.i32, std::bit_cast<int32_t>(kLeastScale)));
+    Value largest = arith::BitcastOp::create(b, b.f32, most);
+    Value factor =
+        b.splat(floats, arith::DivFOp::create(b, number(kMostCode), largest));
+    factors.push_back(arith::DivFOp::create(b, largest, number(kMostCode)));
+    for (auto [i, product] : llvm::enumerate(products)) {
+      // The sum has the integer in its lowest bits.
+      Value rounded = b.addF(b.mulF(product, factor), b.zeros(floats, kMagic));
+      Value bytes =
+          b.truncated(b.vector(isa.lanes, b.i8), b.bitcast(integers, rounded));
+      b.store(bytes, b.at(to, int64_t(i) * isa.lanes));
+    }
+  }
+
+  Value larger(Value a, Value c) { return arith::MaxSIOp::create(b, a, c); }
+  Value number(float value) {
+    return arith::ConstantOp::create(b, b.getF32FloatAttr(value));
+  }
+
+  /// Outputs of the heads of `rows`, from `first` on, [column .. column +
+  /// width).
+  void emitTile(Value first, ArrayRef<Value> rows, Value column,
+                int64_t width) {
+    IsaInfo tileIsa = isa;
+    tileIsa.lanes = std::min(isa.lanes, width);
+    const int64_t lanes = tileIsa.lanes, vectors = width / lanes;
+    Values sums;
+    for (Value row : rows)
+      sums.append(size_t(vectors), startOf(row, lanes));
+    Value chunks = b.at(page, column, kCodeChunk);
+    Value wholeSteps = b.mul(b.div(count, kLongStep), kLongStep);
+    const ReadAhead ahead = readAheadOf(
+        b.add(b.mul(first, lineLength), b.mul(column, int64_t(rows.size()))),
+        width * int64_t(rows.size()));
+    const auto step = [&](int64_t length) {
+      return [&, length](Value i, ValueRange carried) {
+        readAhead(ahead, i, length);
+        return addStep(tileIsa, rows, chunks, i, length, vectors, carried);
+      };
+    };
+    sums = b.loop(0, wholeSteps, kLongStep, sums, step(kLongStep));
+    sums = b.loop(wholeSteps, count, kStep, sums, step(kStep));
+    for (auto [i, sum] : llvm::enumerate(sums)) {
+      const size_t head = i / size_t(vectors);
+      Value at = b.add(column, int64_t(i) % vectors * lanes);
+      Value result = scaled(sum, rows[head], head, at, lanes);
+      Value line = b.mul(b.add(first, int64_t(head)), lineLength);
+      b.store(result, b.at(out, b.add(line, at), 4));
+    }
+  }
+
+  /// What a tile prefetches of the page that is read next: from `pointer` on,
+  /// `bytes` for each value along its dots.
+  struct ReadAhead {
+    Value pointer, bytes;
+  };
+
+  /// The share of a tile of `outputs` outputs, with `done` before it. A core
+  /// waits for few lines at once, so prefetches should be even.
+  ReadAhead readAheadOf(Value done, int64_t outputs) {
+    if (schedule.prefetch == 0)
+      return {};
+    Value pageBytes = b.mul(b.add(headDim, 4), kPageTokens),
+          all = b.mul(groups, lineLength);
+    Value share = b.div(b.mul(pageBytes, outputs), b.mul(all, count));
+    return {b.at(b.argument(outIndex + 4), b.div(b.mul(pageBytes, done), all)),
+            b.add(share, 1)};
+  }
+
+  void readAhead(const ReadAhead &ahead, Value i, int64_t length) {
+    if (!ahead.pointer)
+      return;
+    Value from = b.mul(i, ahead.bytes);
+    b.loop(from, b.add(from, b.mul(ahead.bytes, length)),
+           ProductBuilder::kCacheLine,
+           [&](Value at) { b.prefetch(b.at(ahead.pointer, at)); });
+  }
+
+  /// What the dots with a row start from: of keys with an offset, what that
+  /// adds to the dots is subtracted.
+  Value startOf(Value row, int64_t lanes) {
+    const VectorType integers = b.vector(lanes, b.i32);
+    if (!isScores || isa.dot.kind != DotKind::Vpdpbusd)
+      return b.constant(integers, 0);
+    Value sum = b.load(b.i32, b.at(row, b.add(headDim, kSumBehind)));
+    return b.splat(integers, b.mul(sum, -kOffset));
+  }
+
+  /// Multiplies `length` values from `i` on.
+  Values addStep(const IsaInfo &tileIsa, ArrayRef<Value> rows, Value chunks,
+                 Value i, int64_t length, int64_t vectors, ValueRange carried) {
+    // The instructions of x86 take unsigned bytes first.
+    const bool codesFirst = !b.isArm() && !isScores;
+    const ByteRange range = {.factor = 1,
+                             .bias = 0,
+                             .least = codesFirst ? 0 : -kMostInteger,
+                             .most = kMostInteger};
+    SmallVector<Dot> dots;
+    for (Value sum : carried)
+      dots.emplace_back(b, tileIsa, range, sum);
+    const int64_t lanes = tileIsa.lanes;
+    const VectorType bytes = b.vector(4 * lanes, b.i8);
+    Value from = b.at(chunks, b.mul(b.div(i, kCodeChunk), chunkBytes));
+    for (int64_t at = 0; at < length; at += kCodeChunk) {
+      Values matrix;
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value w = b.load(bytes, b.at(from, v * lanes * kCodeChunk));
+        if (isScores && isa.dot.kind == DotKind::Vpdpbusd)
+          w = b.bitXor(w, int8_t(-kOffset));
+        matrix.push_back(w);
+      }
+      from = b.at(from, chunkBytes);
+      for (auto [r, row] : llvm::enumerate(rows)) {
+        Value x = codesOf(b.at(row, b.add(i, at)), row, i, at, bytes);
+        for (int64_t v = 0; v < vectors; ++v) {
+          Dot &dot = dots[r * size_t(vectors) + size_t(v)];
+          if (codesFirst)
+            dot.step(x, matrix[size_t(v)], 0);
+          else
+            dot.step(matrix[size_t(v)], x, at / kCodeChunk % 4);
+        }
+      }
+    }
+    Values sums;
+    for (Dot &dot : dots)
+      sums.push_back(dot.finish());
+    return sums;
+  }
+
+  /// The codes of a row that a step multiplies: on x86 4 of them in all words,
+  /// on Arm 16 from a multiple of 16 values of the step on.
+  Value codesOf(Value address, Value row, Value i, int64_t at,
+                VectorType bytes) {
+    if (b.isArm())
+      return b.loadQuad(b.i8, b.at(row, b.add(i, at / 16 * 16)));
+    Value word = b.load(b.i32, address);
+    return b.bitcast(
+        bytes, b.splat(b.vector(bytes.getNumElements() / 4, b.i32), word));
+  }
+
+  /// The float of a dot with row `head`, by its scales.
+  Value scaled(Value dot, Value row, size_t head, Value column, int64_t lanes) {
+    const VectorType floats = b.vector(lanes, b.f32);
+    Value value = b.toFloat(floats, dot);
+    if (!isScores)
+      return b.mulF(value, b.splat(floats, factors[head]));
+    Value ofQuery = b.mulF(b.load(b.f32, b.at(row, headDim)), b.argument(2));
+    value = b.mulF(value, b.load(floats, b.at(scales, column, 4)));
+    return b.mulF(value, b.splat(floats, ofQuery));
+  }
+
+  /// The largest code, the offset that makes codes unsigned.
+  static constexpr int64_t kMostInteger = 127, kOffset = 128;
+  static constexpr float kMostCode = 127;
+  static constexpr int64_t kSumBehind = KvQuery::sumOffset(0);
+
+  const KernelInfo &kernel;
+  const PageDotsSchedule &schedule;
+  const bool isScores = kernel.op == KernelOp::AttentionScores;
+  const IsaInfo &isa = isaInfo(kernel.isa);
+  ProductBuilder b;
+  /// Kernels of scores have a parameter more, the scale behind the page.
+  const unsigned outIndex = isScores ? 3 : 2;
+  /// Queries or weights, the page and the results.
+  const Value argument = b.argument(0), page = b.argument(1),
+              out = b.argument(outIndex), groups = b.argument(outIndex + 1),
+              headDim = b.argument(outIndex + 2), n = b.argument(outIndex + 3),
+              scales = b.at(page, b.mul(headDim, kPageTokens)),
+              queryBytes = b.add(headDim, KvQuery::bytes(0));
+  /// out[g][c] = the sum over i < count of row g times the chunks of column c,
+  /// for c < columns. A chunk of all columns has `chunkBytes`, and out is
+  /// [groups][lineLength].
+  const Value count = isScores ? headDim : roundUp(n, kStep),
+              columns = isScores ? n : headDim,
+              lineLength = isScores ? b.integer(kPageTokens) : headDim,
+              chunkBytes = b.mul(lineLength, kCodeChunk);
+  /// Of values: scales of slots, codes of the weights of a tile, and what a dot
+  /// with each row is multiplied with.
+  Value slotScales, codes;
+  Values factors;
+};
+} // namespace
+
+void qwen::emitOrder(const KernelInfo &kernel, const PageDotsSchedule &schedule,
+                     ModuleOp module) {
+  PageDots(kernel, schedule, module).emit();
+}
