@@ -14,6 +14,8 @@ using namespace qwen;
 using namespace qwen::numerics;
 
 static constexpr const KvLayout &kLayout = layoutOf(KvFormat::Q8);
+/// The largest code of a weight.
+static constexpr float kMostWeight = 254;
 
 namespace {
 /// Values of a head in integers.
@@ -133,13 +135,13 @@ void integers::attentionValues(const float *p, const void *vPage, float *o,
       w[j] = p[g * kPageTokens + j] * read<float>(vPage, scaleAt(headDim, j));
       largest = std::max(largest, w[j]);
     }
-    const float factor = 127.0f / largest;
+    const float factor = kMostWeight / largest;
     for (int64_t i = 0; i < headDim; ++i) {
       int32_t dot = 0;
       for (int64_t j = 0; j < n; ++j)
         dot += static_cast<int32_t>(std::nearbyint(w[j] * factor)) *
                read<int8_t>(vPage, valueCode(j, i, headDim));
-      o[g * headDim + i] = static_cast<float>(dot) * (largest / 127.0f);
+      o[g * headDim + i] = static_cast<float>(dot) * (largest / kMostWeight);
     }
   }
 }

@@ -32,8 +32,11 @@ public:
   /// reads the page again from the first cache.
   void emit() {
     if (!isScores) {
-      // On Arm, the last step of a row reads 8 bytes behind it.
-      codes = b.scratch(schedule.tokens * kPageTokens + kStep);
+      codes = b.scratch((schedule.tokens + 1) * kPageTokens);
+      if (isa.dot.kind != DotKind::Vpdpbusd) {
+        offsetRow = b.at(codes, schedule.tokens * kPageTokens);
+        b.fill(offsetRow, kPageTokens, kMostInteger * 0x01010101);
+      }
       readSlotScales();
     }
     Value done = b.integer(0);
@@ -47,8 +50,8 @@ public:
   }
 
 private:
-  /// Slots, or values of a head, of a step of the innermost loop, whose number
-  /// any head is a multiple of; and those of a longer step.
+  /// Values of a head in a step of the innermost loop, of which any head is a
+  /// multiple; and values or slots in a longer step.
   static constexpr int64_t kStep = 8, kLongStep = 32;
 
   /// All columns of `heads` heads from `first` on: tiles of whole vectors,
@@ -99,8 +102,10 @@ private:
     }
   }
 
-  /// The weights of these heads times the scales of slots, in codes of 7 bits
-  /// and a scale, and the addresses of the codes.
+  /// The weights of these heads times the scales of slots, as codes and a
+  /// scale, and the addresses of the codes. Where codes are signed, they are
+  /// less by kMostInteger, and a last row has that in all slots: its dot is
+  /// what the dots of the others lack.
   Values encodeWeights(Value first, int64_t heads) {
     factors.clear();
     Values rows;
@@ -109,6 +114,8 @@ private:
       encodeRow(b.at(argument, b.add(first, head), kPageTokens * 4),
                 rows.back());
     }
+    if (offsetRow)
+      rows.push_back(offsetRow);
     return rows;
   }
 
@@ -131,9 +138,11 @@ private:
     Value factor =
         b.splat(floats, arith::DivFOp::create(b, number(kMostCode), largest));
     factors.push_back(arith::DivFOp::create(b, largest, number(kMostCode)));
+    // The sum has the integer in its lowest bits.
+    Value integer =
+        b.zeros(floats, offsetRow ? kMagic - float{kMostInteger} : kMagic);
     for (auto [i, product] : llvm::enumerate(products)) {
-      // The sum has the integer in its lowest bits.
-      Value rounded = b.addF(b.mulF(product, factor), b.zeros(floats, kMagic));
+      Value rounded = b.addF(b.mulF(product, factor), integer);
       Value bytes =
           b.truncated(b.vector(isa.lanes, b.i8), b.bitcast(integers, rounded));
       b.store(bytes, b.at(to, int64_t(i) * isa.lanes));
@@ -152,27 +161,34 @@ private:
     IsaInfo tileIsa = isa;
     tileIsa.lanes = std::min(isa.lanes, width);
     const int64_t lanes = tileIsa.lanes, vectors = width / lanes;
+    const int64_t heads = std::ssize(rows) - (offsetRow ? 1 : 0);
     Values sums;
     for (Value row : rows)
       sums.append(size_t(vectors), startOf(row, lanes));
     Value chunks = b.at(page, column, kCodeChunk);
-    Value wholeSteps = b.mul(b.div(count, kLongStep), kLongStep);
     const ReadAhead ahead = readAheadOf(
-        b.add(b.mul(first, lineLength), b.mul(column, int64_t(rows.size()))),
-        width * int64_t(rows.size()));
-    const auto step = [&](int64_t length) {
-      return [&, length](Value i, ValueRange carried) {
-        readAhead(ahead, i, length);
-        return addStep(tileIsa, rows, chunks, i, length, vectors, carried);
+        b.add(b.mul(first, lineLength), b.mul(column, heads)), width * heads);
+    const auto inSteps = [&](int64_t length) {
+      return [&, length] {
+        return b.loop(0, count, length, sums, [&](Value i, ValueRange carried) {
+          readAhead(ahead, i, length);
+          return addStep(tileIsa, rows, chunks, i, length, vectors, carried);
+        });
       };
     };
-    sums = b.loop(0, wholeSteps, kLongStep, sums, step(kLongStep));
-    sums = b.loop(wholeSteps, count, kStep, sums, step(kStep));
-    for (auto [i, sum] : llvm::enumerate(sums)) {
-      const size_t head = i / size_t(vectors);
-      Value at = b.add(column, int64_t(i) % vectors * lanes);
-      Value result = scaled(sum, rows[head], head, at, lanes);
-      Value line = b.mul(b.add(first, int64_t(head)), lineLength);
+    if (isScores)
+      sums = b.choose(b.isEqual(b.bitAnd(count, kLongStep - 1), 0),
+                      inSteps(kLongStep), inSteps(kStep));
+    else
+      sums = inSteps(kLongStep)();
+    for (int64_t i = 0; i < heads * vectors; ++i) {
+      const int64_t head = i / vectors;
+      Value sum = sums[size_t(i)];
+      if (offsetRow)
+        sum = b.add(sum, sums[size_t(heads * vectors + i % vectors)]);
+      Value at = b.add(column, i % vectors * lanes);
+      Value result = scaled(sum, rows[size_t(head)], head, at, lanes);
+      Value line = b.mul(b.add(first, head), lineLength);
       b.store(result, b.at(out, b.add(line, at), 4));
     }
   }
@@ -217,12 +233,10 @@ private:
   /// Multiplies `length` values from `i` on.
   Values addStep(const IsaInfo &tileIsa, ArrayRef<Value> rows, Value chunks,
                  Value i, int64_t length, int64_t vectors, ValueRange carried) {
-    // The instructions of x86 take unsigned bytes first.
-    const bool codesFirst = !b.isArm() && !isScores;
-    const ByteRange range = {.factor = 1,
-                             .bias = 0,
-                             .least = codesFirst ? 0 : -kMostInteger,
-                             .most = kMostInteger};
+    // vpdpbusd takes unsigned bytes first.
+    const bool codesFirst = !isScores && isa.dot.kind == DotKind::Vpdpbusd;
+    const ByteRange range = {
+        .factor = 1, .bias = 0, .least = -kMostInteger, .most = kMostInteger};
     SmallVector<Dot> dots;
     for (Value sum : carried)
       dots.emplace_back(b, tileIsa, range, sum);
@@ -267,11 +281,12 @@ private:
   }
 
   /// The float of a dot with row `head`, by its scales.
-  Value scaled(Value dot, Value row, size_t head, Value column, int64_t lanes) {
+  Value scaled(Value dot, Value row, int64_t head, Value column,
+               int64_t lanes) {
     const VectorType floats = b.vector(lanes, b.f32);
     Value value = b.toFloat(floats, dot);
     if (!isScores)
-      return b.mulF(value, b.splat(floats, factors[head]));
+      return b.mulF(value, b.splat(floats, factors[size_t(head)]));
     Value ofQuery = b.mulF(b.load(b.f32, b.at(row, headDim)), b.argument(2));
     value = b.mulF(value, b.load(floats, b.at(scales, column, 4)));
     return b.mulF(value, b.splat(floats, ofQuery));
@@ -279,7 +294,7 @@ private:
 
   /// The largest code, the offset that makes codes unsigned.
   static constexpr int64_t kMostInteger = 127, kOffset = 128;
-  static constexpr float kMostCode = 127;
+  static constexpr float kMostCode = 254;
   static constexpr int64_t kSumBehind = KvQuery::sumOffset(0);
 
   const KernelInfo &kernel;
@@ -298,13 +313,13 @@ private:
   /// out[g][c] = the sum over i < count of row g times the chunks of column c,
   /// for c < columns. A chunk of all columns has `chunkBytes`, and out is
   /// [groups][lineLength].
-  const Value count = isScores ? headDim : roundUp(n, kStep),
+  const Value count = isScores ? headDim : roundUp(n, kLongStep),
               columns = isScores ? n : headDim,
               lineLength = isScores ? b.integer(kPageTokens) : headDim,
               chunkBytes = b.mul(lineLength, kCodeChunk);
   /// Of values: scales of slots, codes of the weights of a tile, and what a dot
   /// with each row is multiplied with.
-  Value slotScales, codes;
+  Value slotScales, codes, offsetRow;
   Values factors;
 };
 } // namespace
