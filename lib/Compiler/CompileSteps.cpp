@@ -174,6 +174,15 @@ static void findGrids(ModelState &state) {
     keepGrids(std::move(grids), state);
 }
 
+/// The format of keys and values beside weights of a choice: as exact as they
+/// are (docs/decisions/0035-integer-kv.md).
+static KvFormat defaultKv(const WeightChoice &choice) {
+  if (choice == WeightChoice(WeightFormat::F32))
+    return KvFormat::F32;
+  return choice == WeightChoice(WeightFormat::BF16) ? KvFormat::F16
+                                                    : KvFormat::Q8;
+}
+
 /// Formats by the options.
 static void planByRules(ModelState &state, const CompileOptions &options) {
   // Rotated matrices keep no integers.
@@ -190,8 +199,7 @@ static void planByRules(ModelState &state, const CompileOptions &options) {
                 "integers");
   FormatPlan &plan = state.plan;
   plan.formats = formatsByRules(state.module(), choice, options.tensorWeights);
-  plan.kv =
-      choice == WeightChoice(WeightFormat::F32) ? KvFormat::F32 : KvFormat::F16;
+  plan.kv = defaultKv(choice);
   const auto *named = std::get_if<WeightPlan>(&choice);
   const std::optional<PlanRules> rules =
       named ? std::optional<PlanRules>(std::in_place, *named, state.module())

@@ -270,6 +270,13 @@ static LogicalResult verifyHeads(HeadsOp op, Value values, int64_t heads) {
   if (op.getNorm().has_value() != op.getEps().has_value())
     return op.emitOpError() << "has " << (op.getNorm() ? "norm" : "eps")
                             << " without " << (op.getNorm() ? "eps" : "norm");
+  if (const auto format = op.getFormat();
+      format && !layoutOf(format->getValue()).isFloat() &&
+      op.getHeadDim() > kStackValues)
+    return op.emitOpError()
+           << "has heads of " << op.getHeadDim() << " values when a cache in "
+           << kvFormatName(format->getValue()) << " has at most "
+           << kStackValues << "; --kv f16 has no such limit";
   return success();
 }
 

@@ -111,9 +111,9 @@ def main():
 
     facts = json.loads(data[manifest[0] : sum(manifest)])
     shape, [cache] = facts["programs"][0]["model"], facts["programs"][0]["caches"]
-    element = {"f16": 2, "f32": 4}[cache["format"]]
+    of_head = {"f16": 2 * shape["head_dim"], "f32": 4 * shape["head_dim"], "q8": shape["head_dim"] + 4}[cache["format"]]
     assert cache == {"name": "kv", "kind": "paged", "format": cache["format"], "layers": list(range(shape["layers"])),
-                     "layer_bytes": 2 * shape["kv_heads"] * shape["head_dim"] * element}
+                     "layer_bytes": 2 * shape["kv_heads"] * of_head}
     seen = set()
     end = 0
     for tensor in sorted(facts["tensors"], key=lambda t: t["offset"]):

@@ -494,3 +494,11 @@ func.func @f(%u: tensor<?x256xf32>, %a: tensor<?x4xf32>, %x: tensor<?x64xf32>, %
   %y = qwen.short_convolution %u, @t layer 0 : tensor<?x256xf32>
   return
 }
+
+// -----
+
+func.func @f(%k: tensor<?x1032xf32>) {
+  // expected-error@+1 {{has heads of 1032 values when a cache in q8 has at most 1024; --kv f16 has no such limit}}
+  qwen.append %k, %k layer 0 kv_heads 1 format <q8> : tensor<?x1032xf32>
+  return
+}

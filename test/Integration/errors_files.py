@@ -245,7 +245,7 @@ FIXTURES = {
     "arms.qwen": compiled(QWEN3, "--target", "neoverse-n1,neoverse-v1"),
     "v3.qwen": compiled(QWEN3, "--target", "x86-64-v3"),
     # Numbers that are finite until the model runs.
-    "append.qwen": compiled(number("model.layers.1.self_attn.k_proj.bias", 5, 1e5)),
+    "append.qwen": compiled(number("model.layers.1.self_attn.k_proj.bias", 5, 1e5), "--kv", "f16"),
     "norm.qwen": compiled(number("model.norm.weight", 5, 3e38), "--weights", "f32"),
     "quantize.qwen": compiled(number("model.layers.0.input_layernorm.weight", 5, 3.4e38)),
     "squares.qwen": compiled(number("model.layers.0.self_attn.v_proj.bias", 5, 1e21), "--kv", "f32"),

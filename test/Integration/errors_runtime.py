@@ -211,6 +211,10 @@ ROWS = [
         "qwen-run: --dim is 257 when the model has 256 hidden values"),
     Row("a size below 0", None, "sh -c 'XDG_CACHE_HOME=$PWD qwen-run cache prune --max-size -1'", 2,
         'qwen-run: --max-size: "-1" is not a number of bytes from 0 to 18446744073709551615, such as 500MiB or 4GiB (see qwen-run cache --help)'),
+    Row("a depth within a page", None, "qwen-run bench stories.qwen --depth 100", 1,
+        "qwen-run: a depth of 100 is not a multiple of 64, the positions of a page"),
+    Row("a depth and clients", None, "qwen-run bench stories.qwen --clients 2 --depth 64", 2,
+        "qwen-run: --depth excludes --clients (see qwen-run bench --help)"),
     Row("a batch and clients", None, "qwen-run bench stories.qwen --clients 2 --batch 2", 2,
         "qwen-run: --batch excludes --clients (see qwen-run bench --help)"),
     # Perplexity rejects windows and strides without a definition.

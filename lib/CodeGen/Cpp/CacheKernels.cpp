@@ -1,11 +1,23 @@
 //===- CacheKernels.cpp - Kernels of the KV cache, part of CppKernels.cpp -===//
 
-/// The bits of the largest magnitude of n values, a multiple of 8.
+// A head is a multiple of 8 values.
+using EightFloats = float __attribute__((ext_vector_type(8)));
+using EightIntegers = int32_t __attribute__((ext_vector_type(8)));
+
+QWEN_INLINE static EightFloats loadEight(const float *at) {
+  EightFloats values;
+  __builtin_memcpy(&values, at, sizeof values);
+  return values;
+}
+
+/// The bits of the largest magnitude of n values.
 QWEN_INLINE static int32_t largestBits(const float *x, int64_t n) {
-  int32_t largest = 0;
-  for (int64_t i = 0; i < n; ++i)
-    largest = std::max(largest, __builtin_bit_cast(int32_t, x[i]) & INT32_MAX);
-  return largest;
+  EightIntegers largest = 0;
+  for (int64_t i = 0; i < n; i += 8)
+    largest = __builtin_elementwise_max(
+        largest,
+        __builtin_bit_cast(EightIntegers, loadEight(x + i)) & INT32_MAX);
+  return __builtin_reduce_max(largest);
 }
 
 //===----------------------------------------------------------------------===//
@@ -17,8 +29,15 @@ QWEN_INLINE static int32_t largestBits(const float *x, int64_t n) {
 template <int64_t Stride, typename Number>
 QWEN_INLINE static int32_t append(const float *x, int64_t headDim, float limit,
                                   Number *to) {
-  for (int64_t i = 0; i < headDim; ++i)
-    to[i * Stride] = static_cast<Number>(x[i]);
+  using Numbers = Number __attribute__((ext_vector_type(8)));
+  for (int64_t i = 0; i < headDim; i += 8) {
+    const Numbers numbers = __builtin_convertvector(loadEight(x + i), Numbers);
+    if constexpr (Stride == 1)
+      __builtin_memcpy(to + i, &numbers, sizeof numbers);
+    else
+      for (int64_t j = 0; j < 8; ++j)
+        to[(i + j) * Stride] = numbers[j];
+  }
   return largestBits(x, headDim) >= __builtin_bit_cast(int32_t, limit);
 }
 
@@ -62,6 +81,8 @@ QWEN_INLINE static void transformHead(const float *x, int64_t headDim,
 }
 
 namespace {
+using Codes = int8_t __attribute__((ext_vector_type(8)));
+
 /// The scale of a head in codes.
 struct HeadScale {
   float scale, factor;
@@ -76,10 +97,12 @@ struct HeadScale {
     factor = isZero ? 0.0f : 127.0f / amax;
     flag = amax < __builtin_inff() ? 0 : 1;
   }
-  QWEN_INLINE int8_t code(float x) const {
-    // The sum has the integer in its lowest bits, rounded to nearest even.
-    return static_cast<int8_t>(
-        __builtin_bit_cast(int32_t, x *factor + 0x1.8p23f));
+  /// The codes of 8 values. A sum has the integer in its lowest bits, rounded
+  /// to nearest, ties to even.
+  QWEN_INLINE Codes codes(const float *x) const {
+    return __builtin_convertvector(
+        __builtin_bit_cast(EightIntegers, loadEight(x) * factor + 0x1.8p23f),
+        Codes);
   }
   /// Writes the scale of a slot behind the codes of a page.
   QWEN_INLINE void write(int64_t headDim, int64_t slot, int8_t *page) const {
@@ -94,11 +117,13 @@ extern "C" int32_t qwenCppEncodeQueryQ8(const float *x, int64_t headDim,
   transformHead(x, headDim, y);
   const HeadScale scale(y, headDim);
   auto *codes = static_cast<int8_t *>(query);
-  int32_t sum = 0;
-  for (int64_t i = 0; i < headDim; ++i) {
-    codes[i] = scale.code(y[i]);
-    sum += codes[i];
+  EightIntegers sums = 0;
+  for (int64_t i = 0; i < headDim; i += 8) {
+    const Codes eight = scale.codes(y + i);
+    __builtin_memcpy(codes + i, &eight, sizeof eight);
+    sums += __builtin_convertvector(eight, EightIntegers);
   }
+  const int32_t sum = __builtin_reduce_add(sums);
   const float ofQuery = scale.scale / static_cast<float>(headBlock(headDim));
   __builtin_memcpy(codes + KvQuery::scaleOffset(headDim), &ofQuery, 4);
   __builtin_memcpy(codes + KvQuery::sumOffset(headDim), &sum, 4);
@@ -111,9 +136,13 @@ extern "C" int32_t qwenCppAppendKQ8(const float *x, int64_t headDim,
   transformHead(x, headDim, y);
   const HeadScale scale(y, headDim);
   auto *codes = static_cast<int8_t *>(kPage);
-  for (int64_t i = 0; i < headDim; i += kCodeChunk)
-    for (int64_t j = 0; j < kCodeChunk; ++j)
-      codes[keyCode(slot, i) + j] = scale.code(y[i + j]);
+  for (int64_t i = 0; i < headDim; i += 8) {
+    const Codes eight = scale.codes(y + i);
+    __builtin_memcpy(codes + keyCode(slot, i), &eight, kCodeChunk);
+    __builtin_memcpy(codes + keyCode(slot, i + kCodeChunk),
+                     reinterpret_cast<const int8_t *>(&eight) + kCodeChunk,
+                     kCodeChunk);
+  }
   scale.write(headDim, slot, codes);
   return scale.flag;
 }
@@ -122,8 +151,11 @@ extern "C" int32_t qwenCppAppendVQ8(const float *x, int64_t headDim,
                                     int64_t slot, void *vPage) {
   const HeadScale scale(x, headDim);
   auto *codes = static_cast<int8_t *>(vPage);
-  for (int64_t i = 0; i < headDim; ++i)
-    codes[valueCode(slot, i, headDim)] = scale.code(x[i]);
+  for (int64_t i = 0; i < headDim; i += 8) {
+    const Codes eight = scale.codes(x + i);
+    for (int64_t j = 0; j < 8; ++j)
+      codes[valueCode(slot, i + j, headDim)] = eight[j];
+  }
   scale.write(headDim, slot, codes);
   return scale.flag;
 }
