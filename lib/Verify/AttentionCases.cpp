@@ -31,8 +31,10 @@ static Guarded<uint8_t> makePage(KernelFormat format, int64_t headDim,
 }
 
 /// Runs a case for every n with some head sizes and every head size with some
-/// n.
+/// n. Counts of queries are those of the largest tile and fewer, and of several
+/// tiles.
 template <typename Case> static void forEachPage(Cases &cases, Case run) {
+  constexpr int64_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 31};
   int64_t turn = 0;
   for (int64_t headDim : cases.sizes.headDims)
     for (int64_t n = 1; n <= kPageTokens; ++n) {
@@ -42,7 +44,7 @@ template <typename Case> static void forEachPage(Cases &cases, Case run) {
           n == 1 || n == 15 || n == 16 || n == 17 || n == 33 || n == 64;
       if (!allCounts && !allSizes)
         continue;
-      const int64_t queries = 1 + turn++ % 8;
+      const int64_t queries = counts[turn++ % std::ssize(counts)];
       cases.start("queries ", queries, ", head_dim ", headDim, ", n ", n);
       run(queries, headDim, n);
     }

@@ -179,7 +179,7 @@ static int64_t panelVectors(const KernelInfo &kernel) {
 static std::vector<int64_t> tokenChoices(const KernelInfo &kernel,
                                          const KernelSchedule &schedule) {
   if (schedule.order() == Order::PageChains)
-    return {1, 2, 3, 4, 5, 6, 7, 8};
+    return {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
   std::vector<int64_t> values;
   const int64_t each = isaInfo(kernel.isa).dot.tokens;
   for (int64_t tokens = each; tokens <= kernel.m; tokens += each)
