@@ -110,6 +110,8 @@ void verify::checkKernel(Cases &cases,
       cases.expectSame(gotM, wantM, "m");
       cases.expectSame(got, want, "p");
       cases.expectSame(gotL, wantL, "l");
+      of.kernel(s.data(), queries, n, s.data(), gotM.data(), gotL.data());
+      cases.expectSame(s, want, "p in the place of s");
     }
 }
 
@@ -136,12 +138,18 @@ void verify::checkKernel(Cases &cases,
         old[l + r] = std::fabs(random.uniform()) * 99.0f;
         page[l + r] = 1.0f + std::fabs(random.uniform());
       }
+      const auto merge = [&](MergePageFn *fn, const float *from, float *to) {
+        fn(from, page.data(), queries, headDim, to);
+        std::fill(to + queries, to + l, kNaN);
+        std::fill(to + l + queries, to + o, kNaN);
+      };
       cases.compare(of, Guarded<float>(o + queries * headDim, kNaN),
                     "m, l and o", [&](MergePageFn *fn, float *merged) {
-                      fn(old.data(), page.data(), queries, headDim, merged);
-                      std::fill(merged + queries, merged + l, kNaN);
-                      std::fill(merged + l + queries, merged + o, kNaN);
+                      merge(fn, old.data(), merged);
                     });
+      cases.compare(
+          of, old, "m, l and o in the place of the old state",
+          [&](MergePageFn *fn, float *state) { merge(fn, state, state); });
     }
 }
 
