@@ -34,7 +34,7 @@ static Guarded<uint8_t> makePage(KernelFormat format, int64_t headDim,
 /// n. Counts of queries are those of the largest tile and fewer, and of several
 /// tiles.
 template <typename Case> static void forEachPage(Cases &cases, Case run) {
-  constexpr int64_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 31};
+  constexpr int64_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 15, 16, 28, 31};
   int64_t turn = 0;
   for (int64_t headDim : cases.sizes.headDims)
     for (int64_t n = 1; n <= kPageTokens; ++n) {

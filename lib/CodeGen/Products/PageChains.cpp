@@ -30,10 +30,15 @@ public:
   /// page again from the first cache.
   void emit() {
     Value done = b.integer(0);
-    if (schedule.tokens > kNarrow)
+    if (schedule.tokens > kNarrow) {
+      Value isWide = b.isLess(b.integer(kNarrow), groups);
+      // Wide tiles have whole vectors only.
+      if (!isScores)
+        isWide = b.bitAnd(isWide, b.isEqual(b.bitAnd(headDim, lanes - 1), 0));
       done = b.choose(
-          b.isLess(b.integer(kNarrow), groups), [&] { return emitWide(done); },
+          isWide, [&] { return emitWide(done); },
           [&] { return Values{done}; })[0];
+    }
     for (int64_t heads = std::min(schedule.tokens, kNarrow); heads > 0; --heads)
       done = emitTiles(done, heads);
     b.finish();
@@ -52,11 +57,11 @@ private:
   }
 
   /// Tiles of more than kNarrow heads, which several tokens have: the
-  /// schedule's, then one of an even number of remaining heads, for code of
-  /// wide tiles is large.
+  /// schedule's, then one of the remaining heads if these are 4 or 8 fewer. The
+  /// code of wide tiles is large, and other numbers have fast narrow tiles.
   Values emitWide(Value done) {
     done = emitTiles(done, schedule.tokens);
-    for (int64_t heads = schedule.tokens - 2; heads > kNarrow; heads -= 2) {
+    for (int64_t heads = schedule.tokens - 4; heads > kNarrow; heads -= 4) {
       Value isRest = b.isEqual(b.sub(groups, done), heads);
       done = b.choose(
           isRest,
@@ -78,7 +83,8 @@ private:
                              });
     // Tiles of whole vectors, fewer and fewer of them, then for a head, which
     // is a multiple of 8 values, of half a vector where that has 8.
-    const int64_t multiple = isScores ? kPanelOutputs : kPanelOutputs / 2;
+    const int64_t multiple =
+        isScores || heads > kNarrow ? kPanelOutputs : kPanelOutputs / 2;
     const int64_t widest = vectorsOf(heads) * lanes;
     const int64_t least = std::min(widest, multiple);
     Value done = b.integer(0);
