@@ -31,8 +31,10 @@ static Guarded<uint8_t> makePage(KernelFormat format, int64_t headDim,
 }
 
 /// Runs a case for every n with some head sizes and every head size with some
-/// n.
+/// n. Counts of queries are those of the largest tile and fewer, and of several
+/// tiles.
 template <typename Case> static void forEachPage(Cases &cases, Case run) {
+  constexpr int64_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 15, 16, 28, 31};
   int64_t turn = 0;
   for (int64_t headDim : cases.sizes.headDims)
     for (int64_t n = 1; n <= kPageTokens; ++n) {
@@ -42,7 +44,7 @@ template <typename Case> static void forEachPage(Cases &cases, Case run) {
           n == 1 || n == 15 || n == 16 || n == 17 || n == 33 || n == 64;
       if (!allCounts && !allSizes)
         continue;
-      const int64_t queries = 1 + turn++ % 8;
+      const int64_t queries = counts[turn++ % std::ssize(counts)];
       cases.start("queries ", queries, ", head_dim ", headDim, ", n ", n);
       run(queries, headDim, n);
     }
@@ -141,6 +143,8 @@ void verify::checkKernel(Cases &cases,
       cases.expectSame(gotM, wantM, "m");
       cases.expectSame(got, want, "p");
       cases.expectSame(gotL, wantL, "l");
+      of.kernel(s.data(), queries, n, s.data(), gotM.data(), gotL.data());
+      cases.expectSame(s, want, "p in the place of s");
     }
 }
 
@@ -167,12 +171,18 @@ void verify::checkKernel(Cases &cases,
         old[l + r] = std::fabs(random.uniform()) * 99.0f;
         page[l + r] = 1.0f + std::fabs(random.uniform());
       }
+      const auto merge = [&](MergePageFn *fn, const float *from, float *to) {
+        fn(from, page.data(), queries, headDim, to);
+        std::fill(to + queries, to + l, kNaN);
+        std::fill(to + l + queries, to + o, kNaN);
+      };
       cases.compare(of, Guarded<float>(o + queries * headDim, kNaN),
                     "m, l and o", [&](MergePageFn *fn, float *merged) {
-                      fn(old.data(), page.data(), queries, headDim, merged);
-                      std::fill(merged + queries, merged + l, kNaN);
-                      std::fill(merged + l + queries, merged + o, kNaN);
+                      merge(fn, old.data(), merged);
                     });
+      cases.compare(
+          of, old, "m, l and o in the place of the old state",
+          [&](MergePageFn *fn, float *state) { merge(fn, state, state); });
     }
 }
 

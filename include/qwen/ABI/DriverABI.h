@@ -130,14 +130,14 @@ constexpr int64_t appendScratch(int64_t headDim, bool hasHeadNorm = false) {
 constexpr int64_t attentionState(int64_t queries, int64_t headDim) {
   return 2 * alignTo(queries, kStateQueries) + queries * headDim;
 }
-/// Floats of `scratch` of attention: rotated queries, scores and weights of a
-/// page, three states. Each starts at a multiple of 16. With `headNorm` it has
+/// Floats of `scratch` of attention: rotated queries, scores of a page, in whose
+/// place are then weights, and two states. Each starts at a multiple of 16. With `headNorm` it has
 /// headDim floats behind these.
 constexpr int64_t attentionScratch(int64_t groupQueries, int64_t headDim,
                                    int64_t blockTokens) {
   const int64_t queries = groupQueries * blockTokens;
-  return alignTo(queries * headDim, 16) + 2 * queries * kPageTokens +
-         3 * alignTo(attentionState(queries, headDim), 16);
+  return alignTo(queries * headDim, 16) + queries * kPageTokens +
+         2 * alignTo(attentionState(queries, headDim), 16);
 }
 
 /// Tokens of a unit of attention over the call. A unit lays out each page once,

@@ -16,9 +16,6 @@
 using namespace qwen;
 using namespace qwen::cpp;
 
-/// f32 lanes of a vector register of the kernel's instruction set.
-extern "C" const int64_t qwenLanes;
-
 #define QWEN_DECLARE_MLIR(Op)
 #define QWEN_DECLARE_Halide(Op)
 #define QWEN_DECLARE_Cpp(Op) extern "C" Op##Fn qwenCpp##Op;
@@ -580,6 +577,12 @@ int64_t qwenCppDeltaRule(const float *q, const float *k, const float *v,
     return call.run<16, false>();
   return call.run<32, true>();
 }
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+#include "AttentionKernels.cpp"
 
 //===----------------------------------------------------------------------===//
 // Experts

@@ -1,16 +1,5 @@
 //===- ExpertKernels.cpp - Kernels of experts, part of CppKernels.cpp -----===//
 
-/// The greatest of the lanes.
-QWEN_INLINE static float greatestLane(Floats x) {
-  const auto larger = [](auto a, auto b) __attribute__((always_inline)) {
-    return a > b ? a : b;
-  };
-  const auto eight = larger(x.lo, x.hi);
-  const auto four = larger(eight.lo, eight.hi);
-  const auto two = larger(four.lo, four.hi);
-  return two.x > two.y ? two.x : two.y;
-}
-
 /// The number of the first of the greatest values; n is a multiple of 16. Lanes
 /// keep their first one, and zeros are equal.
 QWEN_INLINE static int32_t greatestOf(const float *values, int64_t n) {

@@ -16,6 +16,9 @@
 // All functions are inlined, so no vector is ever passed.
 #pragma clang diagnostic ignored "-Wpsabi"
 
+/// f32 lanes of a vector register of the kernel's instruction set.
+extern "C" const int64_t qwenLanes;
+
 namespace qwen::cpp {
 
 inline constexpr int64_t kVector = 16;
@@ -35,14 +38,39 @@ QWEN_INLINE Vector fma(Vector a, Vector b, Vector c) {
   return __builtin_elementwise_fma(a, b, c);
 }
 
-QWEN_INLINE Floats exp(Floats x) {
-  const Integers isLow = x < -87.3f;
-  // Before the conversion to integers, so that it is defined.
-  x = isLow ? Floats(0) : x;
-  x = x < 88.375f ? x : Floats(88.375f);
-  const Floats n = __builtin_elementwise_roundeven(x * 0x1.715476p+0f);
-  const Floats r = (x - n * 0x1.63p-1f) - n * -0x1.bd0106p-13f;
-  Floats p = 0x1.a0d2cep-13f;
+/// The least x whose power is not +0.
+inline constexpr float kLeastPower = -87.3f;
+
+/// x as n ln 2 + r, and 2^n, for x of about -87.3 to 88.375: n is the nearest
+/// integer to x / ln 2, or the even one of two. Other lanes have any values.
+template <typename Vector> struct ReducedPower {
+  Vector r, scale;
+
+  QWEN_INLINE explicit ReducedPower(Vector x) {
+    using Bits = decltype(x < x);
+    const Vector quotient = x * 0x1.715476p+0f;
+    Vector n;
+    Bits exponent;
+    if (qwenLanes == kVector) {
+      // Rounding takes AVX-512 two instructions on some processors. The sum
+      // with 1.5 * 2^23 has the integer in its lowest bits.
+      constexpr float kInteger = 0x1.8p23f;
+      const Vector sum = quotient + kInteger;
+      n = sum - kInteger;
+      exponent = (__builtin_bit_cast(Bits, sum) << 23) + (127 << 23);
+    } else {
+      n = __builtin_elementwise_roundeven(quotient);
+      exponent = (__builtin_convertvector(n, Bits) + 127) << 23;
+    }
+    r = (x - n * 0x1.63p-1f) - n * -0x1.bd0106p-13f;
+    scale = __builtin_bit_cast(Vector, exponent);
+  }
+};
+
+/// e^r * scale.
+template <typename Vector>
+QWEN_INLINE Vector expReduced(Vector r, Vector scale) {
+  Vector p = 0x1.a0d2cep-13f;
   p = p * r + 0x1.6e879cp-10f;
   p = p * r + 0x1.11121p-7f;
   p = p * r + 0x1.555382p-5f;
@@ -51,8 +79,16 @@ QWEN_INLINE Floats exp(Floats x) {
   p = p * (r * r);
   p = p + r;
   p = p + 1.0f;
-  const Integers exponent = (__builtin_convertvector(n, Integers) + 127) << 23;
-  return isLow ? Floats(0) : p * __builtin_bit_cast(Floats, exponent);
+  return p * scale;
+}
+
+/// e^x for x <= 88.375.
+template <typename Vector> QWEN_INLINE Vector expBelow(Vector x) {
+  const ReducedPower<Vector> of(x);
+  return x < kLeastPower ? Vector(0) : expReduced(of.r, of.scale);
+}
+QWEN_INLINE Floats exp(Floats x) {
+  return expBelow(x < 88.375f ? x : Floats(88.375f));
 }
 
 QWEN_INLINE Floats sigmoid(Floats x) { return 1.0f / (1.0f + exp(-x)); }
@@ -70,14 +106,22 @@ QWEN_INLINE Floats softplus(Floats x) {
   return (x > 0.0f ? x : Floats(0)) + (twice + (twice * z) * p);
 }
 
-/// The sum of the lanes, by a tree: j and j + 8, then 4, 2 and 1.
+/// Combines the lanes by a tree: j and j + 8, then 4, 2 and 1.
+template <typename Combine>
+QWEN_INLINE float foldLanes(Floats x, const Combine &combine) {
+  const auto eight = combine(x.lo, x.hi);
+  const auto four = combine(eight.lo, eight.hi);
+  const auto two = combine(four.lo, four.hi);
+  return combine(two.x, two.y);
+}
 QWEN_INLINE float sumOfLanes(Floats x) {
-  using Eight = float __attribute__((ext_vector_type(8)));
-  using Four = float __attribute__((ext_vector_type(4)));
-  const Eight eight = x.lo + x.hi;
-  const Four four = eight.lo + eight.hi;
-  const auto two = four.lo + four.hi;
-  return two.x + two.y;
+  return foldLanes(x, [](auto a, auto b)
+                          __attribute__((always_inline)) { return a + b; });
+}
+QWEN_INLINE float greatestLane(Floats x) {
+  return foldLanes(x, [](auto a, auto b) __attribute__((always_inline)) {
+    return a > b ? a : b;
+  });
 }
 
 /// Not 0 where a value has an exponent of all ones: NaN or infinity.

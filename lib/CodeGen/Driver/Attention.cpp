@@ -154,9 +154,9 @@ private:
   struct Memory {
     /// Queries of all tokens; the queries of a token lie side by side.
     int64_t queries;
-    /// Rotated queries, f32 [queries][headDim] or KvQuery [queries]; scores and
-    /// weights [queries][kPageTokens].
-    float *query, *score, *weight;
+    /// Rotated queries, f32 [queries][headDim] or KvQuery [queries]; scores, and
+    /// in their place weights, [queries][kPageTokens].
+    float *query, *score;
     /// A rotated query that is encoded, [headDim].
     float *head;
   };
@@ -214,10 +214,9 @@ void Attention<Instance>::lastPage(const Run &of, int64_t slots,
   const int64_t headDim = fixed.headDim;
   const int64_t together = of.causal ? fixed.groupQueries : in.queries;
   for (int64_t first = 0; first < in.queries; first += together) {
-    fixed.softmax(in.score + first * kPageTokens, together, slots,
-                  in.weight + first * kPageTokens, to.m + first, to.l + first);
-    fixed.values(in.weight + first * kPageTokens, v, to.o + first * headDim,
-                 together, headDim, slots, v);
+    float *score = in.score + first * kPageTokens;
+    fixed.softmax(score, together, slots, score, to.m + first, to.l + first);
+    fixed.values(score, v, to.o + first * headDim, together, headDim, slots, v);
     ++slots;
   }
 }
@@ -236,22 +235,20 @@ void Attention<Instance>::write(const Run &of, const State &from) const {
 }
 
 /// The state of the run starts as the first page's; the following pages are
-/// merged to the other of two states in turn. The products prefetch the next
-/// read, the page's values and then the next page's keys: a page is too short
-/// for the prefetcher of the processor.
+/// merged into it. The products prefetch the next read, the page's values and
+/// then the next page's keys: a page is too short for the prefetcher of the
+/// processor.
 template <typename Instance>
 template <typename Pages>
 void Attention<Instance>::run(const Run &of, const Pages &pages) const {
   const int64_t headDim = fixed.headDim;
   const int64_t most = fixed.groupQueries * fixed.blockTokens;
   const int64_t stateSize = alignTo(attentionState(most, headDim), 16);
-  Memory in = {fixed.groupQueries * of.count, fixed.scratch, nullptr, nullptr,
-               nullptr};
+  Memory in = {fixed.groupQueries * of.count, fixed.scratch, nullptr, nullptr};
   in.score = in.query + alignTo(most * headDim, 16);
-  in.weight = in.score + most * kPageTokens;
-  float *ofPage = in.weight + most * kPageTokens;
+  float *ofPage = in.score + most * kPageTokens;
   in.head = ofPage;
-  float *state = ofPage + stateSize, *spare = state + stateSize;
+  float *state = ofPage + stateSize;
   rotate(of, in);
   const int64_t last = (of.visible - 1) / kPageTokens;
   const int64_t slots = (of.visible - 1) % kPageTokens + 1;
@@ -263,16 +260,14 @@ void Attention<Instance>::run(const Run &of, const Pages &pages) const {
         in.query, k, fixed.scale, in.score, in.queries, headDim,
         page < last ? kPageTokens : slots + (of.causal ? of.count - 1 : 0), v);
     if (page < last) {
-      fixed.softmax(in.score, in.queries, kPageTokens, in.weight, to.m, to.l);
-      fixed.values(in.weight, v, to.o, in.queries, headDim, kPageTokens,
+      fixed.softmax(in.score, in.queries, kPageTokens, in.score, to.m, to.l);
+      fixed.values(in.score, v, to.o, in.queries, headDim, kPageTokens,
                    pages.next(page));
     } else {
       lastPage(of, slots, in, v, to);
     }
-    if (page == 0)
-      continue;
-    fixed.merge(state, ofPage, in.queries, headDim, spare);
-    std::swap(state, spare);
+    if (page > 0)
+      fixed.merge(state, ofPage, in.queries, headDim, state);
   }
   write(of, stateAt(state, in.queries));
 }

@@ -12,7 +12,8 @@ using Halide::Func;
 using Halide::reinterpret;
 using Halide::Var;
 
-halide::ReducedPower halide::reducePower(const Expr &x) {
+halide::ReducedPower halide::reduceAnyPower(const Expr &any) {
+  const Expr x = Halide::min(any, 88.375f);
   // Arguments below the least one give +0 in the end; here they only must not
   // leave the range of 2^n.
   const Expr least = -87.3f;
@@ -23,10 +24,6 @@ halide::ReducedPower halide::reducePower(const Expr &x) {
   // n is in -126..127, so 2^n is a normal number.
   const Expr power = reinterpret<float>((cast<int32_t>(n) + 127) << 23);
   return {r, Halide::select(x < least, 0.0f, power)};
-}
-
-halide::ReducedPower halide::reduceAnyPower(const Expr &x) {
-  return reducePower(Halide::min(x, 88.375f));
 }
 
 Expr halide::exp(const ReducedPower &power) {
@@ -99,10 +96,6 @@ Expr halide::combineLanes(const Lane &lane, Combine combine) {
 Expr halide::add(const Expr &a, const Expr &b) { return a + b; }
 
 Expr halide::larger(const Expr &a, const Expr &b) { return Halide::max(a, b); }
-
-Expr halide::largestScore(const Expr &m) {
-  return Halide::select(m == 0.0f, 0.0f, m);
-}
 
 void halide::scheduleLanes(Func lanes, const Var &j, int width) {
   lanes.bound(j, 0, kLanes)

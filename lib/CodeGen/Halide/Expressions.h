@@ -19,8 +19,7 @@ struct ReducedPower {
   Halide::Expr r;
   Halide::Expr scale;
 };
-/// Reduces x <= 88.375, or any x; above 88.375, x counts as 88.375.
-ReducedPower reducePower(const Halide::Expr &x);
+/// Above 88.375, x counts as 88.375.
 ReducedPower reduceAnyPower(const Halide::Expr &x);
 
 /// e^x of docs/numerics.md, from x or from its reduction.
@@ -54,10 +53,6 @@ Halide::Expr combineLanes(const Lane &lane, Combine combine);
 /// The two combinations in use: addition and the larger of two.
 Halide::Expr add(const Halide::Expr &a, const Halide::Expr &b);
 Halide::Expr larger(const Halide::Expr &a, const Halide::Expr &b);
-
-/// `m`, the largest score of some, with +0 for either zero: instruction sets
-/// differ in which of them they take for the larger.
-Halide::Expr largestScore(const Halide::Expr &m);
 
 /// Schedules a Func whose first update accumulates into kLanes values of `j`:
 /// `width` values of `j` in each register.

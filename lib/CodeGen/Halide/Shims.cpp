@@ -156,26 +156,6 @@ void qwenShimNormRope(const float *x, const float *w, const float *cos,
                      eps, Buffer(y, {half, {2, half}}));
 }
 
-void qwenShimSoftmaxPage(const float *s, int64_t queries, int64_t n, float *p,
-                         float *m, float *l) {
-  qwenHalideSoftmaxPage(Buffer(s, {kPageTokens, {queries, kPageTokens}}),
-                        narrow(n),
-                        Buffer(p, {kPageTokens, {queries, kPageTokens}}),
-                        Buffer(m, {queries}), Buffer(l, {queries}));
-}
-
-void qwenShimMergePage(const float *old, const float *page, int64_t queries,
-                       int64_t headDim, float *merged) {
-  const int64_t padded = alignTo(queries, kStateQueries);
-  qwenHalideMergePage(
-      Buffer(old, {queries}), Buffer(old + padded, {queries}),
-      Buffer(old + 2 * padded, {headDim, {queries, headDim}}),
-      Buffer(page, {queries}), Buffer(page + padded, {queries}),
-      Buffer(page + 2 * padded, {headDim, {queries, headDim}}),
-      Buffer(merged, {queries}), Buffer(merged + padded, {queries}),
-      Buffer(merged + 2 * padded, {headDim, {queries, headDim}}));
-}
-
 void qwenShimFinishAttention(const float *o, float l, int64_t headDim,
                              float *y) {
   qwenHalideFinishAttention(Buffer(o, {headDim}), l, Buffer(y, {headDim}));

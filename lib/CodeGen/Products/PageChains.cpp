@@ -26,20 +26,54 @@ public:
              ModuleOp module)
       : kernel(kernel), schedule(schedule), b(kernel, module) {}
 
-  /// Tiles of the schedule's heads, then one tile of the remaining heads, which
-  /// reads the page again from the first cache.
+  /// Tiles of the schedule's heads, then of the remaining heads, which read the
+  /// page again from the first cache.
   void emit() {
     Value done = b.integer(0);
-    for (int64_t heads = schedule.tokens; heads > 0; --heads) {
-      Value tiles = b.div(b.sub(groups, done), heads);
-      Value whole = b.add(done, b.mul(tiles, heads));
-      b.loop(done, whole, heads, [&](Value first) { emitHeads(first, heads); });
-      done = whole;
+    if (schedule.tokens > kNarrow) {
+      Value isWide = b.isLess(b.integer(kNarrow), groups);
+      // Wide tiles have whole vectors only.
+      if (!isScores)
+        isWide = b.bitAnd(isWide, b.isEqual(b.bitAnd(headDim, lanes - 1), 0));
+      done = b.choose(
+          isWide, [&] { return emitWide(done); },
+          [&] { return Values{done}; })[0];
     }
+    for (int64_t heads = std::min(schedule.tokens, kNarrow); heads > 0; --heads)
+      done = emitTiles(done, heads);
     b.finish();
   }
 
 private:
+  /// Most heads of a tile that a token has: any fewer heads are one tile.
+  static constexpr int64_t kNarrow = 8;
+
+  /// Tiles of `heads` heads from `done` on. Returns the end of the last one.
+  Value emitTiles(Value done, int64_t heads) {
+    Value tiles = b.div(b.sub(groups, done), heads);
+    Value whole = b.add(done, b.mul(tiles, heads));
+    b.loop(done, whole, heads, [&](Value first) { emitHeads(first, heads); });
+    return whole;
+  }
+
+  /// Tiles of more than kNarrow heads, which several tokens have: the
+  /// schedule's, then one of the remaining heads if these are 4 or 8 fewer. The
+  /// code of wide tiles is large, and other numbers have fast narrow tiles.
+  Values emitWide(Value done) {
+    done = emitTiles(done, schedule.tokens);
+    for (int64_t heads = schedule.tokens - 4; heads > kNarrow; heads -= 4) {
+      Value isRest = b.isEqual(b.sub(groups, done), heads);
+      done = b.choose(
+          isRest,
+          [&] {
+            emitHeads(done, heads);
+            return Values{b.add(done, heads)};
+          },
+          [&] { return Values{done}; })[0];
+    }
+    return {done};
+  }
+
   /// All columns of `heads` heads from `first` on.
   void emitHeads(Value first, int64_t heads) {
     if (b.isScalable())
@@ -49,7 +83,8 @@ private:
                              });
     // Tiles of whole vectors, fewer and fewer of them, then for a head, which
     // is a multiple of 8 values, of half a vector where that has 8.
-    const int64_t multiple = isScores ? kPanelOutputs : kPanelOutputs / 2;
+    const int64_t multiple =
+        isScores || heads > kNarrow ? kPanelOutputs : kPanelOutputs / 2;
     const int64_t widest = vectorsOf(heads) * lanes;
     const int64_t least = std::min(widest, multiple);
     Value done = b.integer(0);
@@ -65,14 +100,18 @@ private:
   /// Vectors of a tile of `heads` heads: a chain waits for itself, so that a
   /// tile of fewer heads than the schedule's has more, up to as many sums and
   /// as registers allow beside a line of the matrix for each step that is
-  /// loaded at once.
+  /// loaded at once. AVX-512 takes longer for two vectors that are widened from
+  /// f16, and that need factors in registers, than for one or four.
   int64_t vectorsOf(int64_t heads) const {
     const int64_t steps = b.isArm() ? 4 : 1;
+    const int64_t growth = lanes == kPanelOutputs && stored == b.f16 ? 4 : 2;
+    const int64_t sums =
+        growth / 2 * std::min(schedule.tokens, kNarrow) * schedule.vectors;
     int64_t vectors = schedule.vectors;
-    while (2 * vectors * heads <= schedule.tokens * schedule.vectors &&
-           2 * vectors * (heads + steps) + heads <=
+    while (growth * vectors * heads <= sums &&
+           growth * vectors * (heads + steps) + heads <=
                isaInfo(kernel.isa).registers)
-      vectors *= 2;
+      vectors *= growth;
     return vectors;
   }
 

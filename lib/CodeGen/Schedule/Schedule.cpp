@@ -189,7 +189,7 @@ static bool isOfPages(const KernelSchedule &schedule) {
 static std::vector<int64_t> tokenChoices(const KernelInfo &kernel,
                                          const KernelSchedule &schedule) {
   if (isOfPages(schedule))
-    return {1, 2, 3, 4, 5, 6, 7, 8};
+    return {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
   std::vector<int64_t> values;
   const int64_t each = isaInfo(kernel.isa).dot.tokens;
   for (int64_t tokens = each; tokens <= kernel.m; tokens += each)
