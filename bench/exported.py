@@ -53,7 +53,7 @@ class Row:
         return make(file, [BIN / "qwen-opt", "export", model, "-o", file])
 
     def peer(self, file):
-        return make(file.with_suffix(".peer.npy"), [self.python, PEER, "reference", file, self.ids, file.with_suffix(".peer.npy")])
+        return make(file.with_suffix(".peer.npy"), [self.python, PEER, "reference", "ik_llama.cpp", file, self.ids, file.with_suffix(".peer.npy")])
 
     def figures(self, weights):
         model = self.compile(self.args.folder, f"exported-{weights}", weights)

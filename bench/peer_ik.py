@@ -36,7 +36,8 @@ def main():
     options.fused_moe_up_gate = True
     context = ll.llama_init_from_model(model, options)
     batch = ll.llama_batch_init(prompt, 0, 1)
-    ids = [(i * 7919 + 17) % 150000 for i in range(prompt + count)]
+    vocabulary = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(model))
+    ids = [(i * 7919 + 17) % min(150000, vocabulary) for i in range(prompt + count)]
     # The first repetition warms caches and is not counted.
     for _ in range(2):
         ll.llama_kv_cache_clear(context)

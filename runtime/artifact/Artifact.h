@@ -42,7 +42,7 @@ public:
   std::string_view chatTemplate() const {
     return text(layout.header.chatTemplate);
   }
-  /// The weight image, at a multiple of kWeightsAlign.
+  /// The weight image, as far behind a multiple of kHugePage as in the file.
   const uint8_t *weights() const { return weightMap.data(); }
 
   /// Makes the system read and map all weights, in huge memory pages if

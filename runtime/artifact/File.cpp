@@ -2,6 +2,7 @@
 
 #include "artifact/File.h"
 
+#include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/OutputTarget.h"
 
@@ -117,7 +118,8 @@ std::string qwen::addressSpaceLimit() {
          " are in use)";
 }
 
-Mapping Mapping::reserve(size_t size, size_t align, const std::string &what) {
+Mapping Mapping::reserve(size_t size, size_t align, const std::string &what,
+                         size_t offset) {
   size = roundUp(size, pageSize());
   if (align <= pageSize())
     align = 0;
@@ -131,8 +133,8 @@ Mapping Mapping::reserve(size_t size, size_t align, const std::string &what) {
   if (!align)
     return Mapping(first, size);
   // Unmap the bytes before and after the aligned part.
-  const size_t before = roundUp(reinterpret_cast<uintptr_t>(first), align) -
-                        reinterpret_cast<uintptr_t>(first);
+  const size_t before =
+      (offset - reinterpret_cast<uintptr_t>(first)) & (align - 1);
   if (before)
     munmap(first, before);
   if (align - before)
@@ -141,8 +143,8 @@ Mapping Mapping::reserve(size_t size, size_t align, const std::string &what) {
 }
 
 Mapping Mapping::memory(size_t size, const char *what) {
-  constexpr size_t kHuge = size_t{2} << 20;
-  Mapping result = reserve(size ? size : 1, size >= kHuge ? kHuge : 0, what);
+  Mapping result =
+      reserve(size ? size : 1, size >= kHugePage ? kHugePage : 0, what);
   if (mprotect(result.base, result.bytes, PROT_READ | PROT_WRITE) != 0)
     throw Error("cannot get " + std::to_string(size) + " bytes for " + what +
                     ": " + strerror(errno) + addressSpaceLimit(),
@@ -152,7 +154,8 @@ Mapping Mapping::memory(size_t size, const char *what) {
 
 Mapping Mapping::file(const File &file, uint64_t offset, size_t size,
                       size_t align) {
-  Mapping result = reserve(size, align, "the mapping of " + file.path());
+  Mapping result =
+      reserve(size, align, "the mapping of " + file.path(), offset);
   if (mmap(result.base, size, PROT_READ, MAP_SHARED | MAP_FIXED,
            file.descriptor(), static_cast<off_t>(offset)) == MAP_FAILED)
     throw Error("cannot map " + file.path() + ": " + strerror(errno));

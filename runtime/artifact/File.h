@@ -49,10 +49,12 @@ public:
   Mapping(const Mapping &) = delete;
   ~Mapping();
 
-  /// Reserves `size` bytes without access at a multiple of `align`, a power of
-  /// two and a multiple of the memory page. Throws Error, which calls the bytes
-  /// `what`, if there is no room.
-  static Mapping reserve(size_t size, size_t align, const std::string &what);
+  /// Reserves `size` bytes without access at `offset` (a multiple of the memory
+  /// page) behind a multiple of `align`, a power of two and a multiple of the
+  /// memory page. Throws Error, which calls the bytes `what`, if there is no
+  /// room.
+  static Mapping reserve(size_t size, size_t align, const std::string &what,
+                         size_t offset = 0);
 
   /// Zeroed memory for reading and writing, at a multiple of 2 MiB if it is
   /// larger than that. The system provides each memory page at its first use.
@@ -60,7 +62,8 @@ public:
   static Mapping memory(size_t size, const char *what);
 
   /// Maps `size` bytes of `file` at `offset` (a multiple of the memory page)
-  /// for reading, shared, at a multiple of `align`.
+  /// for reading, shared. Multiples of `align` in the file are multiples of it
+  /// in memory.
   static Mapping file(const File &file, uint64_t offset, size_t size,
                       size_t align);
 

@@ -101,12 +101,12 @@ def main():
     checkpoint = tensors_of(pathlib.Path(sys.argv[2]))
     at = data.index(b"QWENAOT\0")
     header = struct.unpack_from("<8s4I20Q", data, at)
-    assert header[1:4] == (5, 10, 336) and header[5] == len(data)
+    assert header[1:4] == (6, 10, 336) and header[5] == len(data)
     code, manifest, tokenizer, template, checksums, weights = (
         header[i : i + 2] for i in range(6, 18, 2)
     )
     assert data[:4] == b"\x7fELF" and code[0] == 0
-    assert weights[0] % (2 << 20) == 0 and sum(weights) == len(data)
+    assert weights[0] % (64 << 10) == 0 and sum(weights) == len(data)
     assert checksums[1] == -(-weights[1] // (1 << 20)) * 8
 
     facts = json.loads(data[manifest[0] : sum(manifest)])

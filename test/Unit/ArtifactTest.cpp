@@ -78,8 +78,8 @@ TEST_F(ArtifactTest, OpensWhatWasWritten) {
   EXPECT_EQ(manifest.generation.topK, 50);
   EXPECT_EQ(manifest.generation.temperature, 1.0);
   EXPECT_EQ(manifest.generation.eosTokenIds, std::vector<int32_t>{36});
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(artifact.weights()) % kWeightsAlign,
-            0u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(artifact.weights()) % kHugePage,
+            HandmadeArtifact::kWeights % kHugePage);
   EXPECT_EQ(artifact.weights()[63], 7);
   EXPECT_TRUE(artifact.tokenizer().empty());
   EXPECT_TRUE(artifact.chatTemplate().empty());

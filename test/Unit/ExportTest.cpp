@@ -68,7 +68,7 @@ public:
   ExportSummary write() {
     HandmadeArtifact artifact(manifest.dump());
     artifact.resizeWeights(sizeof(weights));
-    std::memcpy(artifact.bytes.data() + kWeightsAlign, weights,
+    std::memcpy(artifact.bytes.data() + HandmadeArtifact::kWeights, weights,
                 sizeof(weights));
     const auto place = [&](FileRange &range, const void *data, size_t size,
                            uint64_t at) {

@@ -52,10 +52,10 @@ HandmadeArtifact::HandmadeArtifact(const std::string &manifest) {
                                                         0xC0, 0x03, 0x5F, 0xD6};
   const uint64_t codeEnd = kCode + code.size();
   const uint64_t checksums = (codeEnd + manifest.size() + 63) / 64 * 64;
-  bytes.resize(kWeightsAlign + 64);
+  bytes.resize(kWeights + 64);
   memcpy(bytes.data() + kCode, code.data(), code.size());
   memcpy(bytes.data() + codeEnd, manifest.data(), manifest.size());
-  memset(bytes.data() + kWeightsAlign, 7, 64);
+  memset(bytes.data() + kWeights, 7, 64);
 
   Elf64_Ehdr &e = elf();
   memcpy(e.e_ident, ELFMAG, SELFMAG);
@@ -103,13 +103,13 @@ HandmadeArtifact::HandmadeArtifact(const std::string &manifest) {
   h.code = {0, codeEnd};
   h.manifest = {codeEnd, manifest.size()};
   h.weightChecksums = {checksums, 8};
-  h.weights = {kWeightsAlign, 64};
+  h.weights = {kWeights, 64};
   h.entryTable = kTable;
   seal();
 }
 
 void HandmadeArtifact::resizeWeights(uint64_t size) {
-  bytes.resize(kWeightsAlign + size);
+  bytes.resize(kWeights + size);
   ArtifactHeader &h = header();
   h.fileSize = bytes.size();
   h.weights.size = size;

@@ -53,6 +53,8 @@ struct HandmadeArtifact {
 
   static constexpr uint64_t kHeader = 0x400, kDynamic = 0x800, kTable = 0xA00;
   static constexpr uint64_t kNames = 0xC00, kCode = kSegmentAlign;
+  /// No multiple of a huge page.
+  static constexpr uint64_t kWeights = kHugePage + kWeightsAlign;
   std::vector<uint8_t> bytes;
 };
 

@@ -2,7 +2,7 @@
 //
 // One file: an ELF shared object at offset 0, then the manifest, the tokenizer,
 // the chat template, the checksums of the weights, and the weight image at a
-// multiple of 2 MiB. docs/artifact.md describes it. The ELF has the header as
+// multiple of 64 KiB. docs/artifact.md describes it. The ELF has the header as
 // the descriptor of a note; the header gives the place of every part.
 //
 //===----------------------------------------------------------------------===//
@@ -17,7 +17,7 @@ namespace qwen {
 
 /// Version of everything in the file except the kernel ABI and the numbers.
 /// Readers accept this version only.
-inline constexpr uint32_t kFormatVersion = 5;
+inline constexpr uint32_t kFormatVersion = 6;
 
 /// Version of docs/numerics.md: it changes only with a definition there, and so
 /// with the bits of an answer. Readers accept this version only.
@@ -34,8 +34,11 @@ inline constexpr char kArtifactMagic[8] = {'Q', 'W', 'E', 'N',
 /// Alignment of ELF segments, in file and address (Linux on Arm has memory
 /// pages of 4, 16 or 64 KiB).
 inline constexpr uint64_t kSegmentAlign = uint64_t{64} << 10;
-/// Alignment of the weight image, in file and address (huge memory pages).
-inline constexpr uint64_t kWeightsAlign = uint64_t{2} << 20;
+/// Alignment of the weight image in the file: a memory page of any system.
+inline constexpr uint64_t kWeightsAlign = kSegmentAlign;
+/// Bytes of a huge memory page. Huge pages of a file lie at multiples of this
+/// offset, in memory too.
+inline constexpr uint64_t kHugePage = uint64_t{2} << 20;
 /// Alignment of each part of the weight image and each buffer of the arena.
 inline constexpr uint64_t kTensorAlign = 64;
 /// Bytes of the weight image that one checksum covers.

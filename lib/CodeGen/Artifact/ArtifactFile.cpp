@@ -2,6 +2,7 @@
 
 #include "ArtifactFile.h"
 
+#include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/TemporaryFile.h"
 

@@ -32,7 +32,6 @@ private:
 
   const WritableFile &file;
   const uint64_t size;
-  static constexpr uint64_t kHugePage = uint64_t{2} << 20;
   mutable std::vector<std::once_flag> cachedPages;
 };
 

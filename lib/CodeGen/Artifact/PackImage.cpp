@@ -260,13 +260,13 @@ static std::vector<Conversion> findConversions(std::span<Part> parts) {
 }
 
 /// The panels and vectors of the image, in its order. A batch starts in each
-/// kWeightsAlign bytes, a huge page, which its thread has for itself.
+/// kHugePage bytes, so that a thread shares few huge pages with others.
 static std::vector<std::vector<Task>> batchesOf(std::span<Part> parts) {
   std::map<uint64_t, std::vector<Task>> batches;
   for (Part &part : parts) {
     const int64_t panels = part.panelsOfMatrix() * part.matrices;
     for (int64_t panel = 0; panel < panels; ++panel)
-      batches[part.placeOf(panel) / kWeightsAlign].push_back({&part, panel});
+      batches[part.placeOf(panel) / kHugePage].push_back({&part, panel});
   }
   std::vector<std::vector<Task>> result;
   result.reserve(batches.size());
