@@ -13,6 +13,16 @@ using namespace qwen;
 using namespace qwen::server;
 using nlohmann::ordered_json;
 
+void server::setThinking(ordered_json &variables, bool thinks) {
+  variables["enable_thinking"] = thinks;
+}
+
+void server::setEffort(ordered_json &variables, const std::string &word) {
+  variables["reasoning_effort"] = word;
+  if (word == "none")
+    setThinking(variables, false);
+}
+
 void server::requireChat(const Service &service) {
   requireLogits(service);
   if (!service.format)

@@ -47,6 +47,12 @@ struct Conversation {
   bool continueFinalMessage = false;
 };
 
+/// Sets variables of the chat template for a word of how much the model is to
+/// think; "none": not at all.
+void setEffort(nlohmann::ordered_json &variables, const std::string &word);
+/// Sets whether the model is to think, if it has a choice.
+void setThinking(nlohmann::ordered_json &variables, bool thinks);
+
 /// Throws Error if the model answers no conversations.
 void requireChat(const Service &service);
 

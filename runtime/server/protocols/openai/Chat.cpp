@@ -27,9 +27,7 @@ static constexpr const char *kThinking = "enable_thinking",
                             *kPreserve = "preserve_thinking";
 
 void ChatParameters::setEffort(J value) {
-  ownVariables["reasoning_effort"] = value;
-  if (value == "none")
-    ownVariables[kThinking] = false;
+  server::setEffort(ownVariables, value);
 }
 
 ordered_json ChatParameters::templateVariables() const {
@@ -127,7 +125,7 @@ private:
   void addText(ordered_json &choice, const openai::Folded &part,
                bool isChunk) const override;
   ordered_json logprobs(const std::vector<TokenRecord> &tokens) const override;
-  ordered_json opening(size_t choice) const override;
+  ordered_json firstChoice(size_t choice) const override;
 };
 } // namespace
 
@@ -167,7 +165,7 @@ void ChatAnswer::addText(ordered_json &choice, const openai::Folded &part,
   choice[isChunk ? "delta" : "message"] = message;
 }
 
-ordered_json ChatAnswer::opening(size_t choice) const {
+ordered_json ChatAnswer::firstChoice(size_t choice) const {
   return {{"index", choice},
           {"delta", {{"role", "assistant"}, {"content", ""}}},
           {"logprobs", nullptr},

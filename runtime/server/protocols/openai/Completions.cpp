@@ -76,7 +76,7 @@ private:
     choice["text"] = part.text;
   }
   ordered_json logprobs(const std::vector<TokenRecord> &tokens) const override;
-  ordered_json opening(size_t /*choice*/) const override { return nullptr; }
+  ordered_json firstChoice(size_t /*choice*/) const override { return nullptr; }
 };
 } // namespace
 

@@ -147,7 +147,7 @@ std::string TextAnswer::write(Delta delta) {
   std::string text;
   State &state = states[delta.choice];
   if (!std::exchange(state.hasOpening, true))
-    if (const ordered_json first = opening(delta.choice); !first.is_null())
+    if (const ordered_json first = firstChoice(delta.choice); !first.is_null())
       text += chunk(first);
   openai::Folded part = state.fold.take(delta);
   // Tokens without text are told only to those who ask for tokens: in the last
