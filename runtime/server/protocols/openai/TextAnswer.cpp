@@ -2,11 +2,10 @@
 
 #include "server/protocols/openai/TextAnswer.h"
 
-#include "text/Unicode.h"
+#include "server/protocols/openai/OpenAi.h"
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 using namespace qwen;
@@ -67,13 +66,7 @@ ordered_json server::timingsOf(const Generation &generation) {
 }
 
 std::string TextAnswer::tokenText(int32_t token) const {
-  if (task().parameters.tokensAsIds)
-    return "token_id:" + std::to_string(token);
-  return toValidUtf8(bytesOf(tokenizer, token));
-}
-
-double server::finite(float logprob) {
-  return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
+  return openai::tokenText(tokenizer, token, task().parameters.tokensAsIds);
 }
 
 ordered_json TextAnswer::choiceOf(const openai::Folded &part, const Delta &end,

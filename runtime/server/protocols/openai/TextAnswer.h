@@ -68,9 +68,6 @@ private:
 /// llama-server's times of an answer that has ended.
 nlohmann::ordered_json timingsOf(const Generation &generation);
 
-/// JSON has no infinity.
-double finite(float logprob);
-
 } // namespace qwen::server
 
 #endif // QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_TEXTANSWER_H

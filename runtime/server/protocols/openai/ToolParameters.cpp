@@ -166,21 +166,6 @@ ToolChoice ToolParameters::choice() const {
 // Calls of messages
 //===----------------------------------------------------------------------===//
 
-/// The arguments of a call: an object, or the text of one. Others become {}: a
-/// call may be broken or cut, and an error would stay in the history of an
-/// agent that sends back what it got.
-static ordered_json argumentsOf(J value) {
-  if (value.is_object())
-    return value;
-  if (const auto *const text = value.get_ptr<const std::string *>())
-    try {
-      return parseObjectWithDigits(*text, "arguments", kRequestJson);
-    } catch (const Error &) {
-      return ordered_json::object();
-    }
-  return ordered_json::object();
-}
-
 /// The members of a call and of its function. Clients add the last ones to what
 /// they got: they have no effect.
 static constexpr std::array kCallMembers = std::to_array<std::string_view>(
@@ -214,9 +199,9 @@ static ordered_json toolCallOf(J value, const std::string &name,
   ordered_json call = {{"type", "function"}};
   if (value.contains("id"))
     call["id"] = value["id"];
-  call["function"] = {
-      {"name", function["name"]},
-      {"arguments", argumentsOf(function.value("arguments", ordered_json()))}};
+  call["function"] = {{"name", function["name"]},
+                      {"arguments", callArguments(function.value(
+                                        "arguments", ordered_json()))}};
   return call;
 }
 
