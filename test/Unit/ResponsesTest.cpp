@@ -256,6 +256,32 @@ TEST(ResponsesTest, EffortIsTheSameAsChats) {
                   .variables);
 }
 
+TEST(ResponsesTest, SchemaSaysWhatIsRead) {
+  const ordered_json schema =
+      ResponseParameters::List::schema({.vocabSize = 9});
+  EXPECT_EQ(schema["additionalProperties"], true);
+  const ordered_json properties = schema["properties"];
+  for (const Parameter &row : ResponseParameters::table.rows)
+    EXPECT_TRUE(properties.contains(row.name)) << row.name;
+  const auto kindsOf = [&](const ordered_json &items) {
+    Lines kinds;
+    for (const auto &kind : items["anyOf"])
+      kinds.push_back(kind["properties"]["type"].dump());
+    return kinds;
+  };
+  EXPECT_EQ(
+      kindsOf(properties["input"]["anyOf"][0]["anyOf"][1]["items"]).size(), 7U);
+  EXPECT_EQ(kindsOf(properties["tools"]["anyOf"][0]["items"]),
+            (Lines{R"({"const":"function"})", R"({"const":"custom"})",
+                   R"({"const":"namespace"})",
+                   R"({"type":"string","not":{"enum":["function","custom",)"
+                   R"("namespace"]}})"}));
+  const ordered_json without =
+      ResponseParameters::List::schema({.vocabSize = 9, .noTools = "no tools"});
+  EXPECT_EQ(kindsOf(without["properties"]["tools"]["anyOf"][0]["items"]).size(),
+            2U);
+}
+
 //===----------------------------------------------------------------------===//
 // Tools
 //===----------------------------------------------------------------------===//
@@ -358,8 +384,21 @@ TEST(ResponsesTest, WrongToolsAreRefused) {
   EXPECT_EQ(errorOfBody(R"({"tools": [{}]})"),
             "tools[0]: tools[0] must be an object with a type");
   EXPECT_EQ(errorOfBody(R"({"tools": [{"type": "function"}]})"),
-            "tools[0].name: tools[0].name must be a string of 1 to 256 "
-            "characters, with its namespace");
+            "tools[0].name: tools[0].name must be a string of 1 to 128 "
+            "characters");
+  EXPECT_EQ(errorOfBody(R"({"tools": [{"type": "namespace", "tools": []}]})"),
+            "tools[0].name: tools[0].name must be a string of 1 to 126 "
+            "characters");
+  EXPECT_EQ(errorOfBody(R"({"tools": [{"type": "function", "name": "f",
+              "strict": 1}]})"),
+            "tools[0].strict: tools[0].strict must be a boolean");
+  // The longest names are those of a function that the prompt may have.
+  const std::string longest =
+      R"({"type": "function", "name": ")" + std::string(128, 'n') + "\"}";
+  EXPECT_EQ(read(R"({"tools": [{"type": "namespace", "name": ")" +
+                 std::string(126, 's') + R"(", "tools": [)" + longest + "]}]}")
+                .functions.size(),
+            1U);
   EXPECT_EQ(errorOfBody(R"({"tools": [{"type": "namespace", "name": "n",
               "tools": [{"type": "function", "name": 1}]}]})"),
             "tools[0].tools[0].name: tools[0].tools[0].name must be a string");

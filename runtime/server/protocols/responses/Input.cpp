@@ -69,8 +69,9 @@ private:
 struct ItemForm {
   std::string_view type;
   void (InputReader::*read)(J item);
-  /// What it must have; see inputSchema.
-  const char *required;
+  /// The members that it must have, and the kinds of all that are checked; see
+  /// inputSchema.
+  const char *required, *members;
 };
 
 /// A role of messages, and the role that the chat template reads.
@@ -81,13 +82,25 @@ struct InputRole {
 
 } // namespace
 
+static constexpr const char *kCallMembers =
+    R"({"name": "string", "namespace": "text", "call_id": "text"})";
+static constexpr const char *kOutputMembers =
+    R"({"output": "output", "call_id": "text"})";
+
 static constexpr std::array kItemForms = std::to_array<ItemForm>({
-    {"message", &InputReader::addMessage, R"(["role", "content"])"},
-    {"reasoning", &InputReader::addReasoning, R"([])"},
-    {"function_call", &InputReader::addFunctionCall, R"(["name"])"},
-    {"custom_tool_call", &InputReader::addCustomCall, R"(["name"])"},
-    {"function_call_output", &InputReader::addOutput, R"(["output"])"},
-    {"custom_tool_call_output", &InputReader::addOutput, R"(["output"])"},
+    {"message", &InputReader::addMessage, R"(["role", "content"])",
+     R"({"role": "role", "content": "texts"})"},
+    {"reasoning", &InputReader::addReasoning, R"(["type"])",
+     R"({"content": "texts?"})"},
+    {"function_call", &InputReader::addFunctionCall, R"(["type", "name"])",
+     kCallMembers},
+    {"custom_tool_call", &InputReader::addCustomCall, R"(["type", "name"])",
+     R"({"name": "string", "namespace": "text", "call_id": "text",
+         "input": "text"})"},
+    {"function_call_output", &InputReader::addOutput, R"(["type", "output"])",
+     kOutputMembers},
+    {"custom_tool_call_output", &InputReader::addOutput,
+     R"(["type", "output"])", kOutputMembers},
 });
 
 static constexpr std::array kInputRoles = std::to_array<InputRole>({
@@ -276,34 +289,60 @@ ordered_json responses::inputMessages(J value, const std::string &name,
   return reader.finish();
 }
 
-ordered_json responses::inputSchema(const ParameterLimits &) {
-  ordered_json kinds = ordered_json::array();
-  const ordered_json text = {{"type", "string"}};
-  const ordered_json parts = ordered_json::parse(R"({"anyOf": [
-    {"type": "string"},
-    {"type": "array", "items": {
-      "type": "object", "required": ["type", "text"],
-      "properties": {"type": {"type": "string"}, "text": {"type": "string"}}}}]})");
-  for (const ItemForm &form : kItemForms) {
-    ordered_json roles = ordered_json::array();
-    for (const InputRole &role : kInputRoles)
-      roles.push_back(role.name);
-    ordered_json required = ordered_json::parse(form.required);
-    required.push_back("type");
-    kinds.push_back({{"type", "object"},
-                     {"required", required},
-                     {"properties",
-                      {{"type", {{"const", form.type}}},
-                       {"role", {{"enum", roles}}},
-                       {"content", orNull(parts)},
-                       {"encrypted_content", orNull(text)},
-                       {"call_id", orNull(text)},
-                       {"name", text},
-                       {"namespace", orNull(text)},
-                       {"input", orNull(text)},
-                       {"output", parts}}}});
-  }
+/// A schema of a text, or of parts that must have the members `required`.
+static ordered_json textSchema(const ordered_json &required) {
+  const ordered_json string = {{"type", "string"}};
   return {{"anyOf",
            ordered_json::array(
-               {text, {{"type", "array"}, {"items", {{"anyOf", kinds}}}}})}};
+               {string,
+                {{"type", "array"},
+                 {"items",
+                  {{"type", "object"},
+                   {"required", required},
+                   {"properties", {{"type", string}, {"text", string}}}}}}})}};
+}
+
+/// The schema of a member of this kind.
+static ordered_json memberSchema(const std::string &kind) {
+  const ordered_json string = {{"type", "string"}};
+  if (kind == "role") {
+    ordered_json names = ordered_json::array();
+    for (const InputRole &role : kInputRoles)
+      names.push_back(role.name);
+    return {{"enum", names}};
+  }
+  if (kind == "text")
+    return orNull(string);
+  if (kind == "string")
+    return string;
+  if (kind == "output")
+    return textSchema(ordered_json::array({"type"}));
+  const ordered_json texts = textSchema(ordered_json::array({"type", "text"}));
+  return kind == "texts?" ? orNull(texts) : texts;
+}
+
+ordered_json responses::inputSchema(const ParameterLimits &) {
+  ordered_json kinds = ordered_json::array();
+  ordered_json types = ordered_json::array({"item_reference"});
+  for (const ItemForm &form : kItemForms) {
+    types.push_back(form.type);
+    ordered_json properties = {{"type", {{"const", form.type}}}};
+    if (form.type == "message")
+      properties["type"] = {{"enum", {form.type, nullptr}}};
+    const ordered_json members = ordered_json::parse(form.members);
+    for (const auto &[key, kind] : members.items())
+      properties[key] = memberSchema(kind);
+    kinds.push_back({{"type", "object"},
+                     {"required", ordered_json::parse(form.required)},
+                     {"properties", properties}});
+  }
+  // Items of other types are left out.
+  kinds.push_back(
+      {{"type", "object"},
+       {"required", ordered_json::array({"type"})},
+       {"properties",
+        {{"type", {{"type", "string"}, {"not", {{"enum", types}}}}}}}});
+  return {{"anyOf", ordered_json::array(
+                        {{{"type", "string"}},
+                         {{"type", "array"}, {"items", {{"anyOf", kinds}}}}})}};
 }

@@ -124,6 +124,7 @@ ordered_json ResponseAnswer::usageOf() const {
 ordered_json ResponseAnswer::responseOf(const char *status) const {
   const AnswerParameters &parameters = task().parameters;
   const bool hasEnded = ended != Finish::None;
+  const ordered_json sampling = describeSampling(parameters.sampling);
   ordered_json output = ordered_json::array();
   for (const Item &item : items)
     if (item.status)
@@ -145,12 +146,12 @@ ordered_json ResponseAnswer::responseOf(const char *status) const {
       {"previous_response_id", nullptr},
       {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
       {"store", false},
-      {"temperature", parameters.sampling.temperature},
+      {"temperature", sampling["temperature"]},
       {"text", {{"format", {{"type", "text"}}}}},
       {"tool_choice", asked.choiceValue},
       {"tools", asked.tools},
       {"top_logprobs", parameters.topLogprobs},
-      {"top_p", parameters.sampling.topP},
+      {"top_p", sampling["top_p"]},
       {"truncation", "disabled"},
       {"usage", hasEnded ? usageOf() : ordered_json()},
       {"x_seed", *parameters.seed}};

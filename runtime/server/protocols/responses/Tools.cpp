@@ -59,6 +59,17 @@ private:
   throw ApiError(400, name + " must be " + needed, name);
 }
 
+/// Bounds of the names of tools and of namespaces. With the mark between them
+/// they make the longest name of a function.
+static constexpr size_t kMostName = 128, kMostSpace = 126;
+
+static void requireName(const std::string &text, size_t most,
+                        const std::string &tool) {
+  if (text.empty() || countCodePoints(text) > most)
+    refuseTool(tool + ".name",
+               "a string of 1 to " + std::to_string(most) + " characters");
+}
+
 std::string ToolReader::text(J tool, const char *key, const std::string &name) {
   J value = tool.value(key, ordered_json());
   if (value.is_null())
@@ -72,12 +83,9 @@ std::string ToolReader::text(J tool, const char *key, const std::string &name) {
 void ToolReader::store(J tool, const std::string &name,
                        const std::string &space, const std::string &about,
                        bool isCustom, ordered_json function) {
-  constexpr size_t kMostName = 256;
   const std::string own = text(tool, "name", name);
+  requireName(own, kMostName, name);
   const std::string full = responses::functionName(space, own);
-  if (own.empty() || countCodePoints(full) > kMostName)
-    refuseTool(name + ".name", "a string of 1 to " + std::to_string(kMostName) +
-                                   " characters, with its namespace");
   ordered_json described = {{"name", full}};
   const std::string description = text(tool, "description", name);
   if (const std::string &shown = description.empty() ? about : description;
@@ -101,9 +109,11 @@ void ToolReader::addFunction(J tool, const std::string &name,
     refuseTool(name + ".parameters", "an object");
   if (schema.is_object())
     function["parameters"] = schema;
+  J strict = tool.value("strict", ordered_json());
+  if (!strict.is_null() && !strict.is_boolean())
+    refuseTool(name + ".strict", "a boolean");
   // Clients write false where they ask for nothing.
-  if (tool.value("strict", ordered_json()) == true &&
-      keepsPromise(name + ".strict", "true", limits))
+  if (strict == true && keepsPromise(name + ".strict", "true", limits))
     function["strict"] = true;
   store(tool, name, space, about, false, std::move(function));
 }
@@ -133,8 +143,7 @@ void ToolReader::addCustom(J tool, const std::string &name,
 void ToolReader::addSpace(J tool, const std::string &name) {
   requireMembers(tool, name, {"type", "name", "description", "tools"}, limits);
   const std::string space = text(tool, "name", name);
-  if (space.empty())
-    refuseTool(name + ".name", "a string, not empty");
+  requireName(space, kMostSpace, name);
   J nested = tool.value("tools", ordered_json());
   if (!nested.is_array())
     refuseTool(name + ".tools", "an array");
@@ -176,16 +185,45 @@ static ordered_json readAllTools(J value, const std::string &name,
           {"names", std::move(reader.names)}};
 }
 
-static ordered_json allToolsSchema(const ParameterLimits &limits) {
-  ordered_json schema = ordered_json::parse(R"({
-    "type": "array", "items": {
-      "type": "object", "required": ["type"],
-      "description": "function, custom, or namespace with some of these; others are left out",
-      "properties": {"type": {"type": "string"}}}})");
+/// The schema of a tool that may be of a namespace, or of none that the server
+/// knows.
+static ordered_json toolSchema(const ParameterLimits &limits, bool isNested) {
+  ordered_json kinds = ordered_json::parse(R"([
+    {"type": "object", "required": ["type", "name"], "properties": {
+      "type": {"const": "function"},
+      "name": {"type": "string", "minLength": 1, "maxLength": 128},
+      "description": {"type": ["string", "null"]},
+      "parameters": {"type": ["object", "null"]}, "strict": {"type": ["boolean", "null"]}}},
+    {"type": "object", "required": ["type", "name"], "properties": {
+      "type": {"const": "custom"},
+      "name": {"type": "string", "minLength": 1, "maxLength": 128},
+      "description": {"type": ["string", "null"]}}}])");
+  if (!limits.hasGrammars && !limits.ignoreUnknown)
+    kinds[0]["properties"]["strict"] = {{"enum", {false, nullptr}}};
   if (!limits.noTools.empty() && !limits.ignoreUnknown)
-    schema["items"]["properties"]["type"] = {
-        {"not", {{"enum", {"function", "custom", "namespace"}}}}};
-  return schema;
+    kinds.clear();
+  ordered_json known = ordered_json::array({"function", "custom"});
+  if (!isNested) {
+    known.push_back("namespace");
+    kinds.push_back(ordered_json::parse(R"({
+      "type": "object", "required": ["type", "name", "tools"], "properties": {
+        "type": {"const": "namespace"},
+        "name": {"type": "string", "minLength": 1, "maxLength": 126},
+        "description": {"type": ["string", "null"]},
+        "tools": {"type": "array"}}})"));
+    kinds.back()["properties"]["tools"]["items"] = toolSchema(limits, true);
+  }
+  // The server leaves out the others.
+  kinds.push_back(
+      {{"type", "object"},
+       {"required", ordered_json::array({"type"})},
+       {"properties",
+        {{"type", {{"type", "string"}, {"not", {{"enum", known}}}}}}}});
+  return {{"anyOf", kinds}};
+}
+
+static ordered_json allToolsSchema(const ParameterLimits &limits) {
+  return {{"type", "array"}, {"items", toolSchema(limits, false)}};
 }
 
 void Tooling::setTools(J value) {
