@@ -187,7 +187,7 @@ def ends(server):
         last = response["output"][-1] if response["output"] else {"status": "incomplete", "type": "nothing"}
         seen.add(last["type"])
         if response["status"] == "incomplete":
-            checks.check(response["incomplete_details"] == {"reason": "max_output_tokens"}, f"{response}")
+            checks.check(response["incomplete_details"] == {"reason": "max_output_tokens"} and (last["type"] != "message" or last["status"] == "incomplete"), f"{response}")
         checks.check(all(item["status"] == "completed" for item in response["output"][:-1]), f"{most}: {response['output']}")
         outputs = [{"type": f"{item['type']}_output", "call_id": item["call_id"], "output": "x"} for item in response["output"] if "call_id" in item]
         server.post(RESPONSES, **{**body, "input": body["input"] + response["output"] + outputs, "max_output_tokens": 1})

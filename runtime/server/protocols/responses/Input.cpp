@@ -304,7 +304,7 @@ static ordered_json textSchema(const ordered_json &required) {
 
 /// The schema of a member of this kind.
 static ordered_json memberSchema(const std::string &kind) {
-  const ordered_json string = {{"type", "string"}};
+  ordered_json string = {{"type", "string"}};
   if (kind == "role") {
     ordered_json names = ordered_json::array();
     for (const InputRole &role : kInputRoles)

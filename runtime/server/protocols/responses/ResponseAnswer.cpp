@@ -169,7 +169,7 @@ ordered_json ResponseAnswer::responseOf(const char *status) const {
 // Events
 //===----------------------------------------------------------------------===//
 
-void ResponseAnswer::emit(const char *type, ordered_json members,
+void ResponseAnswer::emit(const char *type, const ordered_json &members,
                           std::string &text) {
   if (!isEvents())
     return;
@@ -178,7 +178,7 @@ void ResponseAnswer::emit(const char *type, ordered_json members,
   text += event(type, dump(object));
 }
 
-void ResponseAnswer::emitOfItem(const char *type, ordered_json members,
+void ResponseAnswer::emitOfItem(const char *type, const ordered_json &members,
                                 std::string &text) {
   const Item &item = items.back();
   ordered_json object = {{"item_id", item.id},
@@ -186,7 +186,7 @@ void ResponseAnswer::emitOfItem(const char *type, ordered_json members,
   if (item.kind != ItemKind::Call)
     object["content_index"] = 0;
   object.update(members);
-  emit(type, std::move(object), text);
+  emit(type, object, text);
 }
 
 std::string ResponseAnswer::opening() {
@@ -223,8 +223,7 @@ void ResponseAnswer::addText(const std::string &more,
     std::ranges::move(tokens, std::back_inserter(item.tokens));
   }
   if (!more.empty())
-    emitOfItem(itemWords(item.kind, item.tool.isCustom).delta,
-               std::move(members), text);
+    emitOfItem(itemWords(item.kind, item.tool.isCustom).delta, members, text);
 }
 
 void ResponseAnswer::endItem(const char *status, std::string &text) {
@@ -238,7 +237,7 @@ void ResponseAnswer::endItem(const char *status, std::string &text) {
     members["logprobs"] = logprobsOf(item.tokens);
   if (item.kind == ItemKind::Call && !item.tool.isCustom)
     members["name"] = item.tool.name;
-  emitOfItem(words.done, std::move(members), text);
+  emitOfItem(words.done, members, text);
   if (item.kind != ItemKind::Call)
     emitOfItem("response.content_part.done", {{"part", partOf(item)}}, text);
   emit("response.output_item.done",

@@ -38,10 +38,10 @@ private:
   std::string fail(const ApiError &error) override;
 
   /// Each appends events to `text`, if the answer is one of events.
-  void emit(const char *type, nlohmann::ordered_json members,
+  void emit(const char *type, const nlohmann::ordered_json &members,
             std::string &text);
   /// An event of the last item.
-  void emitOfItem(const char *type, nlohmann::ordered_json members,
+  void emitOfItem(const char *type, const nlohmann::ordered_json &members,
                   std::string &text);
   void beginItem(const ItemDelta &part, std::string &text);
   void addText(const std::string &more, std::vector<TokenRecord> tokens,

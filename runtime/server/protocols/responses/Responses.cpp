@@ -230,19 +230,22 @@ static std::string typedEvent(std::string_view type, std::string_view data) {
          "\n\n";
 }
 
-const Framing responses::kFraming = {
-    .error =
-        [](const ApiError &error) { return openai::kFraming.error(error); },
-    .errorEvent =
-        [](const ApiError &error) {
-          return typedEvent("error", dump({{"type", "error"},
-                                           {"code", nullptr},
-                                           {"message", error.what()},
-                                           {"param", nullptr}}));
-        },
-    .event = typedEvent,
-    .keepAlive = ": keep-alive\n\n",
-    .errorSchema = "Error"};
+static Reply responseError(const ApiError &error) {
+  return openai::kFraming.error(error);
+}
+
+static std::string responseErrorEvent(const ApiError &error) {
+  return typedEvent("error", dump({{"type", "error"},
+                                   {"code", nullptr},
+                                   {"message", error.what()},
+                                   {"param", nullptr}}));
+}
+
+const Framing responses::kFraming = {.error = responseError,
+                                     .errorEvent = responseErrorEvent,
+                                     .event = typedEvent,
+                                     .keepAlive = ": keep-alive\n\n",
+                                     .errorSchema = "Error"};
 
 static constexpr Route kResponseRoutes[] = {
     {"POST", "/v1/responses", "Answer a conversation of items", parseResponse,

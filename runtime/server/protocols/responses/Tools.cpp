@@ -48,7 +48,8 @@ private:
   void addCustom(J tool, const std::string &name, const std::string &space,
                  const std::string &about);
   void store(J tool, const std::string &name, const std::string &space,
-             const std::string &about, bool isCustom, ordered_json function);
+             const std::string &about, bool isCustom,
+             const ordered_json &function);
 
   const ParameterLimits &limits;
 };
@@ -82,7 +83,7 @@ std::string ToolReader::text(J tool, const char *key, const std::string &name) {
 /// Adds a function with the description of the tool, or else of its namespace.
 void ToolReader::store(J tool, const std::string &name,
                        const std::string &space, const std::string &about,
-                       bool isCustom, ordered_json function) {
+                       bool isCustom, const ordered_json &function) {
   const std::string own = text(tool, "name", name);
   requireName(own, kMostName, name);
   const std::string full = responses::functionName(space, own);
@@ -115,7 +116,7 @@ void ToolReader::addFunction(J tool, const std::string &name,
   // Clients write false where they ask for nothing.
   if (strict == true && keepsPromise(name + ".strict", "true", limits))
     function["strict"] = true;
-  store(tool, name, space, about, false, std::move(function));
+  store(tool, name, space, about, false, function);
 }
 
 void ToolReader::addCustom(J tool, const std::string &name,
