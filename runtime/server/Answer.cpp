@@ -19,6 +19,8 @@ void Answer::begin(std::shared_ptr<Generation> from,
 
 ReplyStream::Part Answer::take() {
   Part part{.text = "", .isLast = generation->isDone()};
+  if (isEvents() && !std::exchange(isOpened, true))
+    part.text = opening();
   for (Delta &delta : generation->take())
     part.text += write(std::move(delta));
   if (!part.isLast)

@@ -25,6 +25,9 @@ public:
   std::string summary() const final;
 
 protected:
+  /// The events before those of all deltas. They come before the prompt has
+  /// run.
+  virtual std::string opening() { return ""; }
   /// The bytes for a delta: its events, or nothing if `finish` gives a body.
   /// By default, it becomes a part of `choices`.
   virtual std::string write(Delta delta);
@@ -51,6 +54,9 @@ protected:
   const Framing *framing = nullptr;
   /// All deltas of each choice, joined.
   std::vector<Delta> choices;
+
+private:
+  bool isOpened = false;
 };
 
 /// The text of `object` with another member, a list, which has only begun.

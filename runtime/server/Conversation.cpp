@@ -5,6 +5,7 @@
 #include "model/ToolFormat.h"
 #include "server/Service.h"
 
+#include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
@@ -12,6 +13,28 @@
 using namespace qwen;
 using namespace qwen::server;
 using nlohmann::ordered_json;
+
+void server::setThinking(ordered_json &variables, bool thinks) {
+  variables["enable_thinking"] = thinks;
+}
+
+void server::setEffort(ordered_json &variables, const std::string &word) {
+  variables["reasoning_effort"] = word;
+  if (word == "none")
+    setThinking(variables, false);
+}
+
+ordered_json server::callArguments(const ordered_json &value) {
+  if (value.is_object())
+    return value;
+  if (const auto *const text = value.get_ptr<const std::string *>())
+    try {
+      return parseObjectWithDigits(*text, "arguments", kRequestJson);
+    } catch (const Error &) {
+      return ordered_json::object();
+    }
+  return ordered_json::object();
+}
 
 void server::requireChat(const Service &service) {
   requireLogits(service);

@@ -47,6 +47,17 @@ struct Conversation {
   bool continueFinalMessage = false;
 };
 
+/// Sets variables of the chat template for a word of how much the model is to
+/// think; "none": not at all.
+void setEffort(nlohmann::ordered_json &variables, const std::string &word);
+/// Sets whether the model is to think, if it has a choice.
+void setThinking(nlohmann::ordered_json &variables, bool thinks);
+
+/// The arguments of a call that a request has: an object, or the text of one.
+/// Others become {}: a call may be broken or cut, and an error would stay in
+/// the history of an agent that sends back what it got.
+nlohmann::ordered_json callArguments(const nlohmann::ordered_json &value);
+
 /// Throws Error if the model answers no conversations.
 void requireChat(const Service &service);
 

@@ -119,6 +119,26 @@ static ordered_json stored(const Form &form, J value, const std::string &name,
   return nullptr;
 }
 
+bool server::keepsPromise(const std::string &name, const std::string &value,
+                          const ParameterLimits &limits) {
+  if (!limits.hasGrammars && !limits.ignoreUnknown)
+    throw ApiError(400,
+                   name + " " + value +
+                       " needs llguidance, which this server was built without",
+                   name);
+  return limits.hasGrammars;
+}
+
+ordered_json server::schemaGrammar(J value, const std::string &name,
+                                   const ParameterLimits &limits) {
+  return stored(kSchema, value, name, limits);
+}
+
+ordered_json server::objectGrammar(const std::string &name,
+                                   const ParameterLimits &limits) {
+  return stored(kObject, true, name, limits);
+}
+
 void GrammarParameters::addGrammar(J value) {
   if (!value.is_null())
     grammars.push_back(
@@ -130,12 +150,11 @@ static ordered_json readFormat(J value, const std::string &name,
                                const ParameterLimits &limits) {
   if (!value.is_object())
     refuse(name, "must be an object");
-  if (!limits.ignoreUnknown)
-    requireMembers(value, name, {"type", "json_schema", "schema"});
+  requireMembers(value, name, {"type", "json_schema", "schema"}, limits);
   const auto schemaAt = [&](J object, const std::string &inner) {
     if (!object.is_object() || !hasParameter(object, "schema"))
       refuse(inner + ".schema", "is missing");
-    return stored(kSchema, object["schema"], inner + ".schema", limits);
+    return schemaGrammar(object["schema"], inner + ".schema", limits);
   };
   J type = value.value("type", ordered_json());
   if (type == "text")
@@ -143,14 +162,14 @@ static ordered_json readFormat(J value, const std::string &name,
   if (type == "json_object")
     // llama-server's form has a schema here.
     return hasParameter(value, "schema") ? schemaAt(value, name)
-                                         : stored(kObject, true, name, limits);
+                                         : objectGrammar(name, limits);
   if (type != "json_schema")
     refuse(name + ".type", "must be one of text, json_object, json_schema");
   const std::string inner = name + ".json_schema";
   J described = value.value("json_schema", ordered_json());
-  if (described.is_object() && !limits.ignoreUnknown)
+  if (described.is_object())
     requireMembers(described, inner,
-                   {"name", "description", "schema", "strict"});
+                   {"name", "description", "schema", "strict"}, limits);
   return schemaAt(described, inner);
 }
 
@@ -161,8 +180,7 @@ static ordered_json readMembers(J value, const std::string &name,
   std::vector<std::string_view> known;
   for (const Member &member : kMembers)
     known.emplace_back(member.name);
-  if (!limits.ignoreUnknown)
-    requireMembers(value, name, known);
+  requireMembers(value, name, known, limits);
   ordered_json found;
   for (const auto &[key, form] : kMembers) {
     const std::string inner = name + "." + key;

@@ -24,6 +24,20 @@ struct GrammarParameters {
   static const ParameterTable table;
 };
 
+/// Whether the server keeps what the value of a parameter promises, which only
+/// a grammar does. Throws ApiError if it does not and may not ignore it.
+bool keepsPromise(const std::string &name, const std::string &value,
+                  const ParameterLimits &limits);
+
+/// What addGrammar takes of the value of the parameter `name`, a JSON schema;
+/// null if the server ignores it. Throws ApiError.
+nlohmann::ordered_json schemaGrammar(const nlohmann::ordered_json &value,
+                                     const std::string &name,
+                                     const ParameterLimits &limits);
+/// The same of a parameter that asks for any JSON object.
+nlohmann::ordered_json objectGrammar(const std::string &name,
+                                     const ParameterLimits &limits);
+
 } // namespace qwen::server
 
 #endif // QWEN_RUNTIME_SERVER_GRAMMARPARAMETERS_H

@@ -79,7 +79,7 @@ static ordered_json promptsOf(const Parameter &row,
   return anyOf({text, ids, listOf(anyOf({text, ids}), 1, kMostInputs)});
 }
 
-static ordered_json flagsOf(const Parameter &row, bool ignoreUnknown) {
+static ordered_json flagsOf(const Parameter &row, bool takesUnknown) {
   ordered_json members = ordered_json::object();
   for (const Parameter &member : row.members)
     members[std::string(member.name)] = {
@@ -87,7 +87,7 @@ static ordered_json flagsOf(const Parameter &row, bool ignoreUnknown) {
         {"description", member.help}};
   return {{"type", "object"},
           {"properties", members},
-          {"additionalProperties", ignoreUnknown}};
+          {"additionalProperties", takesUnknown}};
 }
 
 /// The schema of a value besides null.
@@ -140,7 +140,7 @@ static ordered_json schemaOf(const Parameter &row,
   case Kind::Prompts:
     return promptsOf(row, limits, id);
   case Kind::Flags:
-    return flagsOf(row, limits.ignoreUnknown);
+    return flagsOf(row, limits.takesUnknown());
   case Kind::Own:
     return row.own->schema(limits);
   case Kind::Ignored:
@@ -178,7 +178,7 @@ ordered_json server::parameterSchema(const ParameterLimits &limits,
                                      std::span<const ParameterGroup> groups) {
   ordered_json schema = {{"type", "object"},
                          {"properties", ordered_json::object()},
-                         {"additionalProperties", limits.ignoreUnknown}};
+                         {"additionalProperties", limits.takesUnknown()}};
   for (const ParameterGroup &group : groups)
     for (const Parameter &row : group.table->rows) {
       schema["properties"][std::string(row.name)] = propertyOf(row, limits);

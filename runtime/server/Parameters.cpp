@@ -228,8 +228,7 @@ void Checked::flags(J value, const Parameter &row, void *to) const {
     const std::string inner = name + "." + printable(key.substr(0, 200));
     const auto found = std::ranges::find(row.members, key, &Parameter::name);
     if (found == row.members.end()) {
-      if (!limits.ignoreUnknown)
-        throw unknownParameter(inner);
+      refuseUnknown(inner, limits);
     } else if (!member.is_null()) {
       if (!member.is_boolean())
         throw ApiError(400, inner + " must be a boolean", inner);
@@ -311,21 +310,35 @@ static void storeParameter(const Parameter &row, J value,
     row.store(to, value);
 }
 
-/// Throws ApiError for a parameter that is not in a table.
-static void requireKnown(J body, std::span<const ParameterGroup> groups) {
+void server::refuseUnknown(const std::string &name,
+                           const ParameterLimits &limits) {
+  if (!limits.takesUnknown())
+    throw unknownParameter(name);
+  limits.note("unknown parameter " + name + " has no effect");
+}
+
+/// Refuses parameters that are not in a table.
+static void requireKnown(J body, const ParameterLimits &limits,
+                         std::span<const ParameterGroup> groups) {
   for (const auto &[key, value] : body.items())
     if (std::ranges::none_of(groups, [&](const ParameterGroup &group) {
           return std::ranges::find(group.table->rows, key, &Parameter::name) !=
                  group.table->rows.end();
         }))
-      throw unknownParameter(printable(key.substr(0, 200)));
+      refuseUnknown(printable(key.substr(0, 200)), limits);
+}
+
+void server::requireMembers(J object, const std::string &name,
+                            const std::vector<std::string_view> &known,
+                            const ParameterLimits &limits) {
+  for (const auto &[key, value] : object.items())
+    if (std::ranges::find(known, key) == known.end())
+      refuseUnknown(name + "." + printable(key.substr(0, 200)), limits);
 }
 
 void server::requireMembers(J object, const std::string &name,
                             const std::vector<std::string_view> &known) {
-  for (const auto &[key, value] : object.items())
-    if (std::ranges::find(known, key) == known.end())
-      throw unknownParameter(name + "." + printable(key.substr(0, 200)));
+  requireMembers(object, name, known, {});
 }
 
 bool server::hasParameter(J body, std::string_view name) {
@@ -353,8 +366,7 @@ void server::parseParameters(std::string_view text,
       throw ApiError(400, error.what());
     }
   }();
-  if (!limits.ignoreUnknown)
-    requireKnown(body, groups);
+  requireKnown(body, limits, groups);
   for (size_t i = 0; i < groups.size(); ++i)
     for (const Parameter &row : groups[i].table->rows)
       if (hasParameter(body, row.name)) {

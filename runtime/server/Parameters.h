@@ -9,6 +9,8 @@
 #ifndef QWEN_RUNTIME_SERVER_PARAMETERS_H
 #define QWEN_RUNTIME_SERVER_PARAMETERS_H
 
+#include "server/http/Notes.h"
+
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
@@ -97,8 +99,20 @@ struct ParameterLimits {
   /// Ignore parameters that are not in a table, and values that are not
   /// supported (Neutral).
   bool ignoreUnknown = false;
+  /// Note parameters that are not in a table in place of an error.
+  bool noteUnknown = false;
+  /// Receives what has no effect; null: nobody does.
+  Notes *notes = nullptr;
   /// The values of parameters that a request does not have, by name.
   nlohmann::ordered_json defaults = {};
+
+  /// Whether a parameter that is not in a table is no error.
+  bool takesUnknown() const { return ignoreUnknown || noteUnknown; }
+  /// Notes that a part of the request has no effect.
+  void note(const std::string &line) const {
+    if (notes)
+      notes->add(line);
+  }
 };
 
 /// The values of a kind that one protocol has.
@@ -169,6 +183,15 @@ bool hasParameter(const nlohmann::ordered_json &body, std::string_view name);
 void requireMembers(const nlohmann::ordered_json &object,
                     const std::string &name,
                     const std::vector<std::string_view> &known);
+/// The same, unless the limits say that such members are ignored or noted.
+void requireMembers(const nlohmann::ordered_json &object,
+                    const std::string &name,
+                    const std::vector<std::string_view> &known,
+                    const ParameterLimits &limits);
+
+/// Deals with the parameter, or the member of one, that nobody reads: throws
+/// ApiError, notes it or ignores it, as the limits say.
+void refuseUnknown(const std::string &name, const ParameterLimits &limits);
 
 /// Reads the JSON text of a request. null counts as absent. Throws ApiError
 /// (400, or 404 for another model) with the parameter, the found and the needed
@@ -196,6 +219,23 @@ template <typename... Groups> struct ParameterList {
   static nlohmann::ordered_json schema(const ParameterLimits &limits) {
     const ParameterGroup groups[] = {{&Groups::table}...};
     return parameterSchema(limits, groups);
+  }
+};
+
+/// The parameters of a protocol whose clients send others with each release:
+/// a parameter that is not in a table is a line of the log, not an error.
+template <typename... Groups> struct OpenParameterList {
+  template <typename T>
+  static void parse(std::string_view body, ParameterLimits limits, T &to,
+                    Notes *notes = nullptr) {
+    limits.noteUnknown = true;
+    limits.notes = notes;
+    ParameterList<Groups...>::parse(body, limits, to);
+  }
+  static nlohmann::ordered_json schema(const ParameterLimits &limits) {
+    ParameterLimits open = limits;
+    open.noteUnknown = true;
+    return ParameterList<Groups...>::schema(open);
   }
 };
 

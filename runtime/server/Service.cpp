@@ -110,19 +110,28 @@ static void checkBody(const HttpRequest &request) {
   throw ApiError(error);
 }
 
+Reply Service::replyTo(HttpRequest request, const Framing &framing,
+                       const WakeFn &wake) {
+  if (request.method == "OPTIONS")
+    return optionsReply(request.path);
+  RouteMatch match = routeTable().find(request.method, request.path);
+  if (match.route.parameters)
+    checkBody(request);
+  request.parameter = std::move(match.parameter);
+  Parsed parsed = match.route.parse(*this, request);
+  if (auto *const reply = std::get_if<Reply>(&parsed))
+    return std::move(*reply);
+  return start(std::get<Exchange>(std::move(parsed)), framing, request, wake);
+}
+
 Reply Service::handle(HttpRequest request, const WakeFn &wake) {
   const Framing &framing = framingOf(request.path);
   try {
-    if (request.method == "OPTIONS")
-      return optionsReply(request.path);
-    RouteMatch match = routeTable().find(request.method, request.path);
-    if (match.route.parameters)
-      checkBody(request);
-    request.parameter = std::move(match.parameter);
-    Parsed parsed = match.route.parse(*this, request);
-    if (auto *const reply = std::get_if<Reply>(&parsed))
-      return std::move(*reply);
-    return start(std::get<Exchange>(std::move(parsed)), framing, request, wake);
+    Notes notes;
+    request.notes = &notes;
+    Reply reply = replyTo(std::move(request), framing, wake);
+    reply.notes = notes.take();
+    return reply;
   } catch (const Error &error) {
     return framing.error(asApiError(error));
   } catch (const std::bad_alloc &) {

@@ -65,7 +65,13 @@ public:
     Parameters parameters;
     if constexpr (requires { parameters.sampling; })
       parameters.sampling = samplerOptions(manifest.generation);
-    Parameters::List::parse(request.body, limits, parameters);
+    if constexpr (requires {
+                    Parameters::List::parse(request.body, limits, parameters,
+                                            request.notes);
+                  })
+      Parameters::List::parse(request.body, limits, parameters, request.notes);
+    else
+      Parameters::List::parse(request.body, limits, parameters);
     return parameters;
   }
   /// Refuses the text of parameter `name` if it is far longer than the context,
@@ -105,6 +111,9 @@ public:
   const ParameterLimits limits;
 
 private:
+  /// `handle` of a request with notes. Throws Error.
+  Reply replyTo(HttpRequest request, const Framing &framing,
+                const WakeFn &wake);
   /// Makes the grammar of a request and starts or refuses it.
   void startWithGrammar(Generation &generation);
   /// The grammar of a request that has one. Throws ApiError, which names its

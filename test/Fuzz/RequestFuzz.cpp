@@ -10,6 +10,9 @@
 #include "server/protocols/openai/Chat.h"
 #include "server/protocols/openai/Completions.h"
 #include "server/protocols/openai/Embeddings.h"
+#include "server/protocols/responses/CustomText.h"
+#include "server/protocols/responses/Responses.h"
+#include "server/protocols/responses/Sealed.h"
 #include "text/AnswerParser.h"
 #include "text/Unicode.h"
 
@@ -119,6 +122,24 @@ static void checkBatchLine(std::string_view text) {
   fuzz::parses(text.size(), [&] { parseAnswerLine(text); });
 }
 
+/// Reads the text of a custom tool's call from arguments in pieces, and a text
+/// as sealed reasoning.
+static void checkResponses(std::string_view text) {
+  check<responses::ResponseParameters>(text);
+  responses::CustomText whole, pieces;
+  std::string joined;
+  for (char byte : text)
+    joined += pieces.push({&byte, 1});
+  fuzz::require(whole.push(text) == joined,
+                "pieces change the text of a custom tool's call");
+  fuzz::require(whole.finish() == pieces.finish(),
+                "pieces change the end of a custom tool's call");
+  responses::unseal(text);
+  if (isValidUtf8(text))
+    fuzz::require(responses::unseal(responses::seal(text)) == text,
+                  "a sealed text does not come back");
+}
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const std::string_view text = fuzz::asText(data, size);
   check<ChatParameters>(text);
@@ -128,6 +149,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   check<DetokenizeParameters>(text);
   check<EmbeddingParameters>(text);
   check<RerankParameters>(text);
+  checkResponses(text);
   checkBatchLine(text);
   return 0;
 }

@@ -316,6 +316,19 @@ def requests():
                       {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
                       {"role": "tool", "tool_call_id": "c", "content": "5"}], "tool_choice": "auto", "parallel_tool_calls": True,
                   "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}], "enable_thinking": True},
+        "responses": {"instructions": "Be brief.", "input": [
+                          {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "a"}]}, {"role": "user", "content": "b"},
+                          {"type": "reasoning", "summary": [], "encrypted_content": "cXdlbi1ydW4gMQo="},
+                          {"type": "function_call", "call_id": "c", "name": "f", "namespace": "n", "arguments": "{}"},
+                          {"type": "custom_tool_call", "call_id": "d", "name": "p", "input": "x"},
+                          {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "5"}]},
+                          {"type": "custom_tool_call_output", "call_id": "d", "output": "6"}],
+                      "tools": [{"type": "function", "name": "g", "strict": False, "parameters": {}}, {"type": "web_search"},
+                                {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]},
+                                {"type": "custom", "name": "p", "format": {"type": "grammar", "syntax": "lark", "definition": "start: /x/"}}],
+                      "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "custom", "name": "p"}]}, "parallel_tool_calls": True,
+                      "reasoning": {"effort": "low"}, "include": ["reasoning.encrypted_content"], "text": {"format": {"type": "text"}}, "store": False},
+        "custom-text": {"input": "a\n\u00e9 \\ \"", "x": 1},
         "infill": {"input_prefix": "a", "input_suffix": "b", "prompt": "c", "input_extra": [{"filename": "f", "text": "t"}], "n_predict": 9},
     }
     for name, body in bodies.items():

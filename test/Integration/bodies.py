@@ -36,7 +36,8 @@ HI = [{"role": "user", "content": "Hi"}]
 
 def bodies():
     for line in REQUESTS.read_text().splitlines():
-        yield CHAT, {key: value for key, value in json.loads(line)["body"].items() if key != "model"}
+        row = json.loads(line)
+        yield row.get("path", CHAT), {key: value for key, value in row["body"].items() if key != "model"}
     for path, prompt in ((CHAT, {"messages": HI}), (TEXT, {"prompt": "The"}), (FILL, {"input_prefix": "a", "input_suffix": "b"})):
         yield path, {**prompt, "guided_json": SCHEMA}
         yield path, {**prompt, "structured_outputs": {"regex": "[a-f]{3}(x|y)+"}}

@@ -18,6 +18,7 @@ from server import Server
 
 FOLDER, TEMPLATES, MODEL, RECORD, WORK = (pathlib.Path(a) for a in sys.argv[1:6])
 CHAT, TEXT, FILL = "/v1/chat/completions", "/v1/completions", "/infill"
+RESPONSES = "/v1/responses"
 HI = {"messages": [{"role": "user", "content": "Hi"}], "seed": 1}
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {"where": {"type": "string"}}}}}
 CALL = ["<tool_call>", '\n{"name": "look", ', '"arguments": {"where": ', '"x"}}\n', "</tool_call>"]
@@ -52,6 +53,10 @@ ANSWERS = [
     (["once", " upon"], FILL, {"input_prefix": "a", "input_suffix": "b", "seed": 3}),
     (["once", " upon"], FILL, {"input_prefix": "a", "n_predict": 1, "n": 2, "seed": 3}),
     (["once", " upon"], FILL, {"input_prefix": "a", "stop": ["upon"], "response_fields": ["content", "stop_type", "stopping_word"], "seed": 3}),
+    ([*THOUGHT, "I look.\n", *CALL], RESPONSES, {"input": "Hi", "seed": 1, "tools": [{"type": "namespace", "name": "look", "tools": []}, {"type": "function", "name": "look"}]}),
+    (["<tool_call>", '\n{"name": "look", "arguments": {"input": ', '"x\\n"}}\n', "</tool_call>"], RESPONSES,
+     {"input": "Hi", "seed": 1, "tools": [{"type": "namespace", "name": "n", "tools": []}, {"type": "custom", "name": "look"}], "max_output_tokens": 60}),
+    (["Hi", " there", "."], RESPONSES, {"input": [], "seed": 1, "max_output_tokens": 1, "include": ["message.output_text.logprobs"]}),
 ]
 
 # A method, a path and a body, for a server with a key that takes few bytes and has few pages.
@@ -68,6 +73,8 @@ REQUESTS = [
     ("POST", CHAT, {"messages": [{"role": "user", "content": "x " * 900}]}), ("POST", CHAT, b"x" * 3000),
     ("POST", TEXT, {"prompt": [5] * 200, "seed": 5}), ("POST", TEXT, {"prompt": [5] * 200, "seed": 5, "stream": True}),
     ("POST", FILL, {"input_prefix": "a"}), ("POST", "/v1/chat/completions/x", {}), ("GET", "/%zz", None),
+    ("POST", RESPONSES, {"input": "x " * 900}), ("POST", RESPONSES, {"input": "x " * 300, "seed": 5, "stream": True}), ("POST", RESPONSES, {"previous_response_id": "x"}),
+    ("POST", "/v1/responses/input_tokens", {"input": "Hi"}), ("GET", "/v1/responses/resp_1", None),
 ]
 # The same, with headers.
 WITH_HEADERS = [
@@ -81,6 +88,7 @@ PATTERNS = [
     (r'"((?:prompt|predicted|time)_(?:ms|per_token_ms|per_second))":[-+.e0-9]+', r'"\1":TIME'), (r'"logprob":-?[.e0-9-]+', '"logprob":N'),
     (r'"x_score":-?[.e0-9-]+', '"x_score":N'), (r'"token_logprobs":\[[^]]*\]', lambda m: re.sub(r"-?[0-9][.e0-9-]*", "N", m[0])),
     (r'"top_logprobs":\[\{"[^]]*\]', '"top_logprobs":[N]'), (r'"top_logprobs":\[null,?[^]]*\]', '"top_logprobs":[null,N]'),
+    (r'"((?:resp|msg|rs|fc|ctc)_)[0-9a-f]{24}"', r'"\1ID"'), (r'"created_at":[1-9]\d+', '"created_at":TIME'),
     (r'"embedding":\[[^]]*\]', '"embedding":[N]'), (r'"embedding":"[^"]*"', '"embedding":"N"'), (r'"version":"[^"]*"', '"version":"N"'),
 ]
 

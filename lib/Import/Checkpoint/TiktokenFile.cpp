@@ -8,6 +8,7 @@
 #include "qwen/Import/Checkpoint/CheckpointTokenizer.h"
 
 #include "qwen/ABI/TokenizerFormat.h"
+#include "qwen/Support/Base64.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"
 
@@ -37,31 +38,6 @@ static std::string lineOf(size_t id) {
                               const std::string &what) {
   throw Error(part::file(file.string()) + " " + part::subject(lineOf(id)) +
               what);
-}
-
-/// The bytes of `text` in base64, or nullopt if it is none.
-static std::optional<std::string> fromBase64(std::string_view text) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
-  const std::string_view digits =
-      text.substr(0, text.find_last_not_of('=') + 1);
-  for (char c : digits) {
-    const size_t digit = kDigits.find(c);
-    if (digit == kDigits.npos)
-      return std::nullopt;
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      bytes += static_cast<char>(bits >> count);
-    }
-  }
-  if (text.size() % 4 != 0 || text.size() - digits.size() > 2 || bytes.empty())
-    return std::nullopt;
-  return bytes;
 }
 
 /// The two tokens that the last merge of `token` joins, if tokens before `id`
@@ -109,7 +85,7 @@ static std::vector<std::string> tokensById(const std::filesystem::path &file,
     const auto bytes = fromBase64(line.substr(0, space));
     const std::string_view number =
         line.substr(std::min(space + 1, line.size()));
-    if (!bytes || bytes->size() > kMostBytes ||
+    if (!bytes || bytes->empty() || bytes->size() > kMostBytes ||
         number != std::to_string(tokens.size()))
       fail(file, tokens.size(),
            " is " + quote(line) + " when a token of 1 to " +

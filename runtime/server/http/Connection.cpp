@@ -70,6 +70,12 @@ void Connection::log(const std::string &more) const {
              "ms" + more);
 }
 
+void Connection::logNotes(const std::vector<std::string> &notes) const {
+  for (const std::string &note : notes)
+    if (shared.log)
+      shared.log(requestId + " " + note);
+}
+
 //===----------------------------------------------------------------------===//
 // Requests
 //===----------------------------------------------------------------------===//
@@ -465,6 +471,7 @@ asio::awaitable<bool> Connection::answer(Parser &parser) {
        .acceptEncoding = std::string(request[http::field::accept_encoding]),
        .ifNoneMatch = std::string(request[http::field::if_none_match]),
        .key = key});
+  logNotes(reply.notes);
   if (!reply.stream) {
     status = reply.status;
     log();

@@ -97,6 +97,7 @@ private:
                   const AnswerHeaders &more) const;
   /// Whether a browser asks which requests of another origin are allowed.
   bool isPreflight() const { return method == "OPTIONS" && !origin.empty(); }
+  void logNotes(const std::vector<std::string> &notes) const;
   void log(const std::string &more = "") const;
 
   const ConnectionShared &shared;

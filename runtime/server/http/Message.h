@@ -9,6 +9,7 @@
 #define QWEN_RUNTIME_SERVER_HTTP_MESSAGE_H
 
 #include "server/http/ApiError.h"
+#include "server/http/Notes.h"
 
 #include <nlohmann/json.hpp>
 
@@ -46,6 +47,8 @@ struct HttpRequest {
   std::optional<uint64_t> seed = {};
   /// The number of the client's API key (findKey); nothing if it needs none.
   std::optional<size_t> key = {};
+  /// Receives what the log says of it besides its line; null: nobody does.
+  Notes *notes = nullptr;
 };
 
 /// Called by any thread; must not block.
@@ -82,6 +85,8 @@ struct Reply {
   std::string contentType = "application/json";
   AnswerHeaders headers = {};
   std::shared_ptr<ReplyStream> stream = nullptr;
+  /// Lines of the log besides the request's own.
+  std::vector<std::string> notes = {};
 };
 
 /// A reply with the status and the headers of an error.

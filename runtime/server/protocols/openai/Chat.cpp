@@ -27,9 +27,7 @@ static constexpr const char *kThinking = "enable_thinking",
                             *kPreserve = "preserve_thinking";
 
 void ChatParameters::setEffort(J value) {
-  ownVariables["reasoning_effort"] = value;
-  if (value == "none")
-    ownVariables[kThinking] = false;
+  server::setEffort(ownVariables, value);
 }
 
 ordered_json ChatParameters::templateVariables() const {
@@ -127,7 +125,7 @@ private:
   void addText(ordered_json &choice, const openai::Folded &part,
                bool isChunk) const override;
   ordered_json logprobs(const std::vector<TokenRecord> &tokens) const override;
-  ordered_json opening(size_t choice) const override;
+  ordered_json firstChoice(size_t choice) const override;
 };
 } // namespace
 
@@ -167,7 +165,7 @@ void ChatAnswer::addText(ordered_json &choice, const openai::Folded &part,
   choice[isChunk ? "delta" : "message"] = message;
 }
 
-ordered_json ChatAnswer::opening(size_t choice) const {
+ordered_json ChatAnswer::firstChoice(size_t choice) const {
   return {{"index", choice},
           {"delta", {{"role", "assistant"}, {"content", ""}}},
           {"logprobs", nullptr},
@@ -176,23 +174,9 @@ ordered_json ChatAnswer::opening(size_t choice) const {
 
 ordered_json
 ChatAnswer::logprobs(const std::vector<TokenRecord> &tokens) const {
-  const auto entry = [&](int32_t token, float logprob) {
-    ordered_json bytes = ordered_json::array();
-    for (char byte : bytesOf(tokenizer, token))
-      bytes.push_back(static_cast<uint8_t>(byte));
-    return ordered_json{{"token", tokenText(token)},
-                        {"logprob", finite(logprob)},
-                        {"bytes", bytes}};
-  };
-  ordered_json content = ordered_json::array();
-  for (const TokenRecord &token : tokens) {
-    ordered_json object = entry(token.id, *token.logprob);
-    object["top_logprobs"] = ordered_json::array();
-    for (const TokenLogprob &each : token.top)
-      object["top_logprobs"].push_back(entry(each.id, each.logprob));
-    content.push_back(object);
-  }
-  return {{"content", content}, {"refusal", nullptr}};
+  return {{"content", openai::tokenLogprobs(tokens, tokenizer,
+                                            task().parameters.tokensAsIds)},
+          {"refusal", nullptr}};
 }
 
 static Parsed parseChat(const Service &service, const HttpRequest &request) {

@@ -76,7 +76,7 @@ private:
     choice["text"] = part.text;
   }
   ordered_json logprobs(const std::vector<TokenRecord> &tokens) const override;
-  ordered_json opening(size_t /*choice*/) const override { return nullptr; }
+  ordered_json firstChoice(size_t /*choice*/) const override { return nullptr; }
 };
 } // namespace
 
@@ -99,8 +99,8 @@ CompletionAnswer::logprobs(const std::vector<TokenRecord> &tokens) const {
     // The most likely one of tokens with the same text is first.
     for (const TokenLogprob &each : token.top)
       if (const std::string key = tokenText(each.id); !top.contains(key))
-        top[key] = finite(each.logprob);
-    const double logprob = finite(*token.logprob);
+        top[key] = openai::finite(each.logprob);
+    const double logprob = openai::finite(*token.logprob);
     if (!top.contains(text) || top[text] < logprob)
       top[text] = logprob;
     object["token_logprobs"].push_back(logprob);

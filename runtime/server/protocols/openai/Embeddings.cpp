@@ -9,6 +9,8 @@
 
 #include "text/Retrieval.h"
 
+#include "qwen/Support/Base64.h"
+
 #include <algorithm>
 
 using namespace qwen;
@@ -36,20 +38,8 @@ const ParameterTable EmbeddingParameters::table = {kEmbeddingRows};
 
 /// The little-endian bytes of floats.
 static std::string base64(const std::vector<float> &values) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   const auto bytes = std::as_bytes(std::span(values));
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t count = std::min<size_t>(bytes.size() - i, 3);
-    uint32_t bits = 0;
-    for (size_t j = 0; j < 3; ++j)
-      bits =
-          bits << 8 | (j < count ? std::to_integer<uint32_t>(bytes[i + j]) : 0);
-    for (size_t j = 0; j < 4; ++j)
-      text += j <= count ? kDigits[bits >> (18 - 6 * j) & 63] : '=';
-  }
-  return text;
+  return toBase64({reinterpret_cast<const char *>(bytes.data()), bytes.size()});
 }
 
 namespace {

@@ -3,6 +3,9 @@
 #include "server/protocols/openai/OpenAi.h"
 
 #include "server/Routes.h"
+#include "text/Unicode.h"
+
+#include <cmath>
 
 using namespace qwen;
 using namespace qwen::server;
@@ -81,6 +84,37 @@ const Framing openai::kFraming = {.error = errorOf,
 ordered_json openai::promptUsage(const Generation &generation) {
   const int64_t tokens = generation.usage().prompt;
   return {{"prompt_tokens", tokens}, {"total_tokens", tokens}};
+}
+
+std::string openai::tokenText(const Tokenizer &tokenizer, int32_t id,
+                              bool asId) {
+  return asId ? "token_id:" + std::to_string(id)
+              : toValidUtf8(bytesOf(tokenizer, id));
+}
+
+double openai::finite(float logprob) {
+  return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
+}
+
+ordered_json openai::tokenLogprobs(const std::vector<TokenRecord> &tokens,
+                                   const Tokenizer &tokenizer, bool asIds) {
+  const auto entry = [&](int32_t token, float logprob) {
+    ordered_json bytes = ordered_json::array();
+    for (char byte : bytesOf(tokenizer, token))
+      bytes.push_back(static_cast<uint8_t>(byte));
+    return ordered_json{{"token", tokenText(tokenizer, token, asIds)},
+                        {"logprob", finite(logprob)},
+                        {"bytes", bytes}};
+  };
+  ordered_json content = ordered_json::array();
+  for (const TokenRecord &token : tokens) {
+    ordered_json object = entry(token.id, *token.logprob);
+    object["top_logprobs"] = ordered_json::array();
+    for (const TokenLogprob &each : token.top)
+      object["top_logprobs"].push_back(entry(each.id, each.logprob));
+    content.push_back(object);
+  }
+  return content;
 }
 
 /// No paths: schemas that several protocols refer to.

@@ -2,11 +2,10 @@
 
 #include "server/protocols/openai/TextAnswer.h"
 
-#include "text/Unicode.h"
+#include "server/protocols/openai/OpenAi.h"
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 using namespace qwen;
@@ -67,13 +66,7 @@ ordered_json server::timingsOf(const Generation &generation) {
 }
 
 std::string TextAnswer::tokenText(int32_t token) const {
-  if (task().parameters.tokensAsIds)
-    return "token_id:" + std::to_string(token);
-  return toValidUtf8(bytesOf(tokenizer, token));
-}
-
-double server::finite(float logprob) {
-  return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
+  return openai::tokenText(tokenizer, token, task().parameters.tokensAsIds);
 }
 
 ordered_json TextAnswer::choiceOf(const openai::Folded &part, const Delta &end,
@@ -147,7 +140,7 @@ std::string TextAnswer::write(Delta delta) {
   std::string text;
   State &state = states[delta.choice];
   if (!std::exchange(state.hasOpening, true))
-    if (const ordered_json first = opening(delta.choice); !first.is_null())
+    if (const ordered_json first = firstChoice(delta.choice); !first.is_null())
       text += chunk(first);
   openai::Folded part = state.fold.take(delta);
   // Tokens without text are told only to those who ask for tokens: in the last

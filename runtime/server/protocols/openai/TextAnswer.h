@@ -28,7 +28,7 @@ protected:
   virtual nlohmann::ordered_json
   logprobs(const std::vector<TokenRecord> &tokens) const = 0;
   /// A choice of a stream before its first text; null for none.
-  virtual nlohmann::ordered_json opening(size_t choice) const = 0;
+  virtual nlohmann::ordered_json firstChoice(size_t choice) const = 0;
 
   /// The text of a token, or its number as vLLM writes it.
   std::string tokenText(int32_t id) const;
@@ -67,9 +67,6 @@ private:
 
 /// llama-server's times of an answer that has ended.
 nlohmann::ordered_json timingsOf(const Generation &generation);
-
-/// JSON has no infinity.
-double finite(float logprob);
 
 } // namespace qwen::server
 

@@ -18,18 +18,6 @@ using nlohmann::ordered_json;
 using J = const ordered_json &;
 using Kind = ParameterKind;
 
-/// Whether the server makes the promise of a parameter's value, which only a
-/// grammar keeps. Throws ApiError if it does not and may not ignore it.
-static bool promises(const std::string &name, const std::string &value,
-                     const ParameterLimits &limits) {
-  if (!limits.hasGrammars && !limits.ignoreUnknown)
-    throw ApiError(400,
-                   name + " " + value +
-                       " needs llguidance, which this server was built without",
-                   name);
-  return limits.hasGrammars;
-}
-
 static ordered_json readTools(J value, const std::string &name,
                               const ParameterLimits &limits) {
   try {
@@ -48,7 +36,7 @@ static ordered_json readTools(J value, const std::string &name,
   for (size_t i = 0; i < tools.size(); ++i) {
     ordered_json &function = tools[i]["function"];
     if (function.value("strict", ordered_json()) == true &&
-        !promises(indexed(name, i) + ".function.strict", "true", limits))
+        !keepsPromise(indexed(name, i) + ".function.strict", "true", limits))
       function["strict"] = false;
   }
   return tools;
@@ -82,15 +70,14 @@ static ordered_json readChoice(J value, const std::string &name,
   if (value == "none" || value == "auto")
     return value;
   if (value == "required")
-    return promises(name, "required", limits) ? value : ordered_json("auto");
+    return keepsPromise(name, "required", limits) ? value
+                                                  : ordered_json("auto");
   if (value.is_object() && value.value("type", ordered_json()) == "function" &&
       value.contains("function") && value["function"].is_object() &&
       value["function"].value("name", ordered_json()).is_string()) {
-    if (!limits.ignoreUnknown) {
-      requireMembers(value, name, {"type", "function"});
-      requireMembers(value["function"], name + ".function", {"name"});
-    }
-    return promises(name, "with a name", limits)
+    requireMembers(value, name, {"type", "function"}, limits);
+    requireMembers(value["function"], name + ".function", {"name"}, limits);
+    return keepsPromise(name, "with a name", limits)
                ? ordered_json::array({value["function"]["name"]})
                : ordered_json("auto");
   }
@@ -125,7 +112,8 @@ static constexpr OwnKind kParallel = {
     [](J value, const std::string &name, const ParameterLimits &limits) {
       if (!value.is_boolean() && !limits.ignoreUnknown)
         throw ApiError(400, name + " must be a boolean", name);
-      return ordered_json(value != false || !promises(name, "false", limits));
+      return ordered_json(value != false ||
+                          !keepsPromise(name, "false", limits));
     },
     [](const ParameterLimits &limits) {
       if (limits.ignoreUnknown)
@@ -178,21 +166,6 @@ ToolChoice ToolParameters::choice() const {
 // Calls of messages
 //===----------------------------------------------------------------------===//
 
-/// The arguments of a call: an object, or the text of one. Others become {}: a
-/// call may be broken or cut, and an error would stay in the history of an
-/// agent that sends back what it got.
-static ordered_json argumentsOf(J value) {
-  if (value.is_object())
-    return value;
-  if (const auto *const text = value.get_ptr<const std::string *>())
-    try {
-      return parseObjectWithDigits(*text, "arguments", kRequestJson);
-    } catch (const Error &) {
-      return ordered_json::object();
-    }
-  return ordered_json::object();
-}
-
 /// The members of a call and of its function. Clients add the last ones to what
 /// they got: they have no effect.
 static constexpr std::array kCallMembers = std::to_array<std::string_view>(
@@ -226,9 +199,9 @@ static ordered_json toolCallOf(J value, const std::string &name,
   ordered_json call = {{"type", "function"}};
   if (value.contains("id"))
     call["id"] = value["id"];
-  call["function"] = {
-      {"name", function["name"]},
-      {"arguments", argumentsOf(function.value("arguments", ordered_json()))}};
+  call["function"] = {{"name", function["name"]},
+                      {"arguments", callArguments(function.value(
+                                        "arguments", ordered_json()))}};
   return call;
 }
 
