@@ -2,8 +2,8 @@
 
   golden.py CHECKPOINT GOLDEN.safetensors WORKDIR [reference]
 
-The greatest difference of the logits is at most 1e-5 of their range with the KV cache in f32 and 1e-3 in f16, and the
-greedy continuation is the same; bf16 checkpoints have the cache in f16 with QWEN_TEST_FULL only. In models with linear
+The greatest difference of the logits is at most 1e-5 of their range with the KV cache in f32, 1e-3 in f16 and 5e-2 in q8. With
+floats the greedy continuation is the same. bf16 checkpoints have the cache in f32 only, but with QWEN_TEST_FULL. In models with linear
 attention transformers is off by 5e-6 itself, and the bound is 2e-5.
 A bf16 checkpoint gives the same logits with bf16 weights, bit for bit. With `reference`, the logits are those of the model in
 plain C++, and the cache is in f32. With rotated weights in f32, the logits are within 1e-5 of the range, too.
@@ -75,7 +75,7 @@ def main():
     bounds = {"f32": exact}
     # Each architecture has an f32 checkpoint, and the cache's kernels are the same for all.
     if runner is Compiled and (full() or not checkpoint.endswith("-bf16")):
-        bounds["f16"] = 1e-3
+        bounds |= {"f16": 1e-3, "q8": 5e-2}
     checks, models = Checks(), {}
     for kv, bound in bounds.items():
         model = models[kv] = runner(checkpoint, kv, work)
@@ -89,7 +89,7 @@ def main():
             print(f"kv {kv}, case {number}: greatest difference {error:.1e} of the range")
             checks.check(error <= bound, f"kv {kv}, case {number}: {error:.1e} of the range is more than {bound}")
             ids = model.greedy(prompt, greedy) if len(greedy) else []
-            checks.check(ids == greedy.tolist(), f"kv {kv}, case {number}: greedy ids are {ids}")
+            checks.check(kv == "q8" or ids == greedy.tolist(), f"kv {kv}, case {number}: greedy ids are {ids}")
             if embedding is not None:
                 model.check_embedding(prompt, embedding, bound, checks)
     if runner is Compiled and checkpoint.endswith("-bf16"):
