@@ -81,7 +81,7 @@ static ordered_json variablesOf(const Service &service,
                                 const Conversation &conversation) {
   ordered_json variables = service.templateVariables;
   variables.update(conversation.variables);
-  variables["messages"] = conversation.messages;
+  variables["messages"] = turnsFor(service.turns, conversation.messages);
   variables["add_generation_prompt"] =
       conversation.addGenerationPrompt && !conversation.continueFinalMessage;
   return variables;
@@ -98,6 +98,11 @@ static void addPrompt(const Service &service, const Conversation &conversation,
   ordered_json variables = variablesOf(service, conversation);
   task.mayReason = variables.value("enable_thinking", ordered_json()) != false;
   task.calls = callsOf(conversation, service.tools.format);
+  if (task.calls.rules && !service.limits.hasGrammars)
+    throw ApiError(400,
+                   task.calls.rules->parameter +
+                       " needs llguidance, which this server was built without",
+                   task.calls.rules->parameter);
   if (task.calls.format)
     variables["tools"] = conversation.tools;
   try {

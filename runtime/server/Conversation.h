@@ -31,7 +31,8 @@ struct Conversation {
   Names names;
   /// As a chat template reads them: each has a "role" and a "content", which is
   /// a string, and may have "reasoning_content", "tool_calls" with arguments
-  /// that are objects, and "tool_call_id".
+  /// that are objects, and "tool_call_id". System messages may stand anywhere,
+  /// and there may be no message (turnsFor).
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   /// Functions that the answer may call, as a chat template reads them:
   /// {"type": "function", "function": {"name", "description", "parameters",

@@ -13,6 +13,7 @@
 #include "server/GrammarThreads.h"
 #include "server/Routes.h"
 #include "server/ServerOptions.h"
+#include "server/Turns.h"
 #include "text/CallFormat.h"
 
 #include <atomic>
@@ -95,6 +96,7 @@ public:
   const ChatFormat *const format;
   const AnswerFormat &answers;
   const ToolSupport tools;
+  const TurnRules turns;
   const bool hasSnapshots;
   /// Read special tokens in the text of messages.
   const bool allowSpecial;
