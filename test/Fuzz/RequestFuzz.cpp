@@ -2,11 +2,13 @@
 
 #include "Fuzz.h"
 
+#include "server/Turns.h"
 #include "server/batch/BatchLine.h"
 #include "server/http/ApiError.h"
 #include "server/protocols/Fill.h"
 #include "server/protocols/Rerank.h"
 #include "server/protocols/Tokenize.h"
+#include "server/protocols/messages/Messages.h"
 #include "server/protocols/openai/Chat.h"
 #include "server/protocols/openai/Completions.h"
 #include "server/protocols/openai/Embeddings.h"
@@ -97,6 +99,10 @@ template <typename Parameters> static void check(std::string_view text) {
       throw;
     }
   });
+  if constexpr (std::is_base_of_v<MessagesPrompt, Parameters>)
+    if (isTaken)
+      turnsFor({.laterSystem = false, .noUser = false},
+               parameters.conversation({}).messages);
   if constexpr (std::is_base_of_v<AnswerParameters, Parameters>) {
     if (!isTaken)
       return;
@@ -150,6 +156,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   check<EmbeddingParameters>(text);
   check<RerankParameters>(text);
   checkResponses(text);
+  check<MessagesParameters>(text);
+  check<CountParameters>(text);
   checkBatchLine(text);
   return 0;
 }

@@ -316,6 +316,15 @@ def requests():
                       {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]},
                       {"role": "tool", "tool_call_id": "c", "content": "5"}], "tool_choice": "auto", "parallel_tool_calls": True,
                   "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}], "enable_thinking": True},
+        "messages": {"max_tokens": 9, "system": [{"type": "text", "text": "x-anthropic-billing-header: a"}], "messages": [
+                         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "document", "source": {"type": "text", "data": "b"}}]},
+                         {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": ""},
+                                                           {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}}]},
+                         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "is_error": True, "content": [{"type": "text", "text": "5"}]}]},
+                         {"role": "system", "content": "Hurry."}],
+                     "tools": [{"name": "f", "input_schema": {"type": "object"}, "strict": True}, {"type": "web_search_20260318"}],
+                     "tool_choice": {"type": "tool", "name": "f", "disable_parallel_tool_use": True}, "thinking": {"type": "enabled", "budget_tokens": 9},
+                     "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {}}}, "stop_sequences": ["a"], "cache_control": {}},
         "responses": {"instructions": "Be brief.", "input": [
                           {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "a"}]}, {"role": "user", "content": "b"},
                           {"type": "reasoning", "summary": [], "encrypted_content": "cXdlbi1ydW4gMQo="},

@@ -91,7 +91,7 @@ def send(seed):
     status, _, text = server.send("POST", path, body)
     counts[status] += 1
     # Events tell an error after their status.
-    failed = status >= 500 or '"server_error"' in text
+    failed = status >= 500 or '"server_error"' in text or '"api_error"' in text
     checks.check(not failed, f"seed {seed}: {path} {json.dumps(body)}: {status} {text[-500:]}")
 
 

@@ -18,12 +18,15 @@ from server import Server
 
 FOLDER, TEMPLATES, MODEL, RECORD, WORK = (pathlib.Path(a) for a in sys.argv[1:6])
 CHAT, TEXT, FILL = "/v1/chat/completions", "/v1/completions", "/infill"
-RESPONSES = "/v1/responses"
+RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 HI = {"messages": [{"role": "user", "content": "Hi"}], "seed": 1}
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {"where": {"type": "string"}}}}}
 CALL = ["<tool_call>", '\n{"name": "look", ', '"arguments": {"where": ', '"x"}}\n', "</tool_call>"]
 BROKEN = ["<tool_call>", '\n{"name": "look", "arguments": {"where": ', '}}\n', "</tool_call>"]
 THOUGHT = ["<think>", "\nHm.", "\n", "</think>", "\n\n"]
+ASK = {**HI, "max_tokens": 200}
+TOOLS = {"tools": [{"name": "look", "input_schema": LOOK["function"]["parameters"]}]}
+PING = 'event: ping\ndata: {"type":"ping"}\n\n'
 KEY = {"Authorization": "Bearer k"}
 HEADERS = ("Content-Type", "Allow", "Retry-After", "WWW-Authenticate", "Accept-Encoding", "Cache-Control", "X-Accel-Buffering", "Content-Length")
 
@@ -46,6 +49,11 @@ ANSWERS = [
     (BROKEN, CHAT, {**HI, "tools": [LOOK]}),
     (["I look.", *CALL], CHAT, {**HI, "tools": [LOOK], "max_tokens": 12}),
     (CALL, CHAT, {**HI, "tools": [LOOK], "tool_choice": "none"}),
+    ([*THOUGHT, "Yes", "."], MESSAGES, {**ASK, "thinking": {"type": "adaptive"}}),
+    (["Before.\n", *CALL, "\nBetween.\n", *CALL, "\nBehind."], MESSAGES, {**ASK, **TOOLS}),
+    (BROKEN, MESSAGES, {**ASK, **TOOLS}),
+    (["One, two", ", three"], MESSAGES, {**ASK, "stop_sequences": [", th"]}),
+    (["Hi", " there"], MESSAGES, {**ASK, "max_tokens": 1}),
     (["\u6771", "\U0001F600", "."], TEXT, {"prompt": "The king", "logprobs": 1, "echo": True, "seed": 2, "max_tokens": 5, "return_token_ids": True}),
     (["once", " upon"], TEXT, {"prompt": ["a", "b"], "n": 2, "seed": 2, "stream_options": {"include_usage": True}}),
     (["once", " upon"], TEXT, {"prompt": "The king", "echo": True, "max_tokens": 0, "logprobs": 0, "seed": 2}),
@@ -68,10 +76,12 @@ REQUESTS = [
     ("POST", "/v1/rerank", {"query": "a", "documents": ["b"]}),
     ("POST", "/tokenize", {"prompt": "The king", "with_pieces": True}), ("POST", "/detokenize", {"tokens": [1, 2]}),
     ("GET", "/v1/models", None), ("GET", "/v1/models/stories", None), ("GET", "/v1/models/a%2Fb", None), ("GET", "/health", None), ("HEAD", "/health", None),
-    ("GET", "/nothing", None), ("POST", "/v1/messages", {}), ("GET", CHAT, None), ("DELETE", "/v1/models/a", None), ("OPTIONS", CHAT, None),
+    ("GET", "/nothing", None), ("POST", "/v1/messages/count_tokens", HI), ("GET", CHAT, None), ("DELETE", "/v1/models/a", None), ("OPTIONS", CHAT, None),
     ("POST", CHAT, {**HI, "colour": 1}), ("POST", CHAT, {**HI, "model": "other"}), ("POST", CHAT, {**HI, "stream": True, "n": 1000}), ("POST", CHAT, b"{"), ("POST", CHAT, b""),
     ("POST", CHAT, {"messages": [{"role": "user", "content": "x " * 900}]}), ("POST", CHAT, b"x" * 3000),
     ("POST", TEXT, {"prompt": [5] * 200, "seed": 5}), ("POST", TEXT, {"prompt": [5] * 200, "seed": 5, "stream": True}),
+    ("POST", MESSAGES, {}), ("POST", MESSAGES, {**ASK, "model": "other"}), ("GET", MESSAGES, None), ("POST", MESSAGES, {**ASK, "messages": [{"role": "user", "content": "x " * 900}]}),
+    ("POST", MESSAGES, {**ASK, "messages": [{"role": "user", "content": "x " * 300}], "stream": True}), ("POST", MESSAGES, b"x" * 3000),
     ("POST", FILL, {"input_prefix": "a"}), ("POST", "/v1/chat/completions/x", {}), ("GET", "/%zz", None),
     ("POST", RESPONSES, {"input": "x " * 900}), ("POST", RESPONSES, {"input": "x " * 300, "seed": 5, "stream": True}), ("POST", RESPONSES, {"previous_response_id": "x"}),
     ("POST", "/v1/responses/input_tokens", {"input": "Hi"}), ("GET", "/v1/responses/resp_1", None),
@@ -80,11 +90,13 @@ REQUESTS = [
 WITH_HEADERS = [
     ("GET", "/v1/models", None, {"Authorization": ""}), ("POST", CHAT, HI, {"Authorization": "Bearer x"}), ("GET", "/nothing", None, {"Authorization": ""}),
     ("GET", "/health", None, {"Authorization": ""}), ("GET", "/v1/models", None, {"Host": "example.org"}), ("POST", CHAT, HI, {"Content-Type": "text/plain"}),
+    ("POST", MESSAGES, ASK, {"Authorization": "Bearer x"}), ("GET", "/v1/models", None, {"Anthropic-Version": "2023-06-01"}),
+    ("GET", "/v1/models/stories", None, {"Anthropic-Version": "2023-06-01"}),
     ("POST", CHAT, HI, {"Content-Encoding": "gzip"}), ("POST", CHAT, b"0\r\n\r\n", {"Transfer-Encoding": "gzip, chunked"}),
 ]
 # What differs from run to run, or from model to model.
 PATTERNS = [
-    (r'"((?:chatcmpl|cmpl|call|rerank|req)[-_])[0-9a-f]{24}"', r'"\1ID"'), (r'"created":[1-9]\d+', '"created":TIME'), (r"\bfp_[0-9a-f]{16}", "fp_ID"),
+    (r'"((?:chatcmpl|cmpl|call|rerank|req|msg|toolu)[-_])[0-9a-f]{24}"', r'"\1ID"'), (r'"created":[1-9]\d+', '"created":TIME'), (r"\bfp_[0-9a-f]{16}", "fp_ID"),
     (r'"((?:prompt|predicted|time)_(?:ms|per_token_ms|per_second))":[-+.e0-9]+', r'"\1":TIME'), (r'"logprob":-?[.e0-9-]+', '"logprob":N'),
     (r'"x_score":-?[.e0-9-]+', '"x_score":N'), (r'"token_logprobs":\[[^]]*\]', lambda m: re.sub(r"-?[0-9][.e0-9-]*", "N", m[0])),
     (r'"top_logprobs":\[\{"[^]]*\]', '"top_logprobs":[N]'), (r'"top_logprobs":\[null,?[^]]*\]', '"top_logprobs":[null,N]'),
@@ -147,6 +159,8 @@ def requests():
     server = Server(MODEL, "--keep-alive", "0.01")
     body = {"prompt": [5] * 900, "max_tokens": 1, "seed": 6, "stream": True}
     yield record(server, "POST", TEXT, body, raw=lambda text: re.sub("(: keep-alive\n\n)+", r"\1", text))
+    body = {**ASK, "messages": [{"role": "user", "content": "x " * 400}], "max_tokens": 1, "stream": True}
+    yield record(server, "POST", MESSAGES, body, raw=lambda text: text.replace(PING, "ping\n", 1).replace(PING, ""))
     server.stop()
 
 

@@ -470,6 +470,7 @@ asio::awaitable<bool> Connection::answer(Parser &parser) {
        .query = query,
        .acceptEncoding = std::string(request[http::field::accept_encoding]),
        .ifNoneMatch = std::string(request[http::field::if_none_match]),
+       .anthropicVersion = std::string(request["anthropic-version"]),
        .key = key});
   logNotes(reply.notes);
   if (!reply.stream) {

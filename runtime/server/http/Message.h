@@ -41,6 +41,8 @@ struct HttpRequest {
   std::string query = {};
   std::string acceptEncoding = {};
   std::string ifNoneMatch = {};
+  /// The header Anthropic-Version, whose clients read models in another form.
+  std::string anthropicVersion = {};
   /// The parameter of the path, which the service finds.
   std::string parameter = {};
   /// Draws the answer if the body has no seed; a random one if there is none.

@@ -1,0 +1,19 @@
+//===- ModelInfo.h - Models as Anthropic's clients read them ----*- C++ -*-===//
+
+#ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_MESSAGES_MODELINFO_H
+#define QWEN_RUNTIME_SERVER_PROTOCOLS_MESSAGES_MODELINFO_H
+
+#include "server/Service.h"
+
+namespace qwen::server::messages {
+
+/// The answer of /v1/models/{model} to a request with the header
+/// Anthropic-Version.
+nlohmann::ordered_json modelInfo(const Service &service,
+                                 const std::string &name);
+/// The same of /v1/models.
+nlohmann::ordered_json modelList(const Service &service);
+
+} // namespace qwen::server::messages
+
+#endif // QWEN_RUNTIME_SERVER_PROTOCOLS_MESSAGES_MODELINFO_H
