@@ -130,9 +130,9 @@ constexpr int64_t appendScratch(int64_t headDim, bool hasHeadNorm = false) {
 constexpr int64_t attentionState(int64_t queries, int64_t headDim) {
   return 2 * alignTo(queries, kStateQueries) + queries * headDim;
 }
-/// Floats of `scratch` of attention: rotated queries, scores of a page, in whose
-/// place are then weights, and two states. Each starts at a multiple of 16. With `headNorm` it has
-/// headDim floats behind these.
+/// Floats of `scratch` of attention: rotated queries, scores of a page, in
+/// whose place are then weights, and two states. Each starts at a multiple
+/// of 16. With `headNorm` it has headDim floats behind these.
 constexpr int64_t attentionScratch(int64_t groupQueries, int64_t headDim,
                                    int64_t blockTokens) {
   const int64_t queries = groupQueries * blockTokens;

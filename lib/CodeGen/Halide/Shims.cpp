@@ -81,9 +81,6 @@ int qwenHalideSwiGluF32(B gate, B up, B y);
 int qwenHalideSwiGluQ8(B gate, B up, int32_t groups, B q, B d, B sums, B flag);
 int qwenHalideRope(B x, B cos, B sin, int32_t half, B y);
 int qwenHalideNormRope(B x, B w, B cos, B sin, int32_t half, float eps, B y);
-int qwenHalideSoftmaxPage(B s, int32_t n, B p, B m, B l);
-int qwenHalideMergePage(B mOld, B lOld, B oOld, B m, B l, B o, B mNew, B lNew,
-                        B oNew);
 int qwenHalideFinishAttention(B o, float l, B y);
 int qwenHalideCheckFinite(B x, int32_t n, B flag);
 }
