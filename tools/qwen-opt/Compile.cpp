@@ -78,13 +78,23 @@ static std::optional<WeightChoice> weightChoice(const std::string &text) {
   return *parseWeightFormat(text);
 }
 
+/// The value of --weights, or its default, if no other option gives formats.
+static std::string_view weightsAlone(const CompileArguments &arguments) {
+  if (!arguments.plan.empty() || !arguments.options.tensorWeights.empty())
+    return {};
+  return arguments.weights.empty() ? infoOf(kDefaultPlan).name
+                                   : std::string_view(arguments.weights);
+}
+
 /// Tells what was compiled in `seconds`: its facts, or in place of them one
 /// line where the caller reads the progress.
-static void tell(const std::string &output, const CompileSummary &summary,
+static void tell(const CompileArguments &arguments,
+                 const CompileSummary &summary,
                  const std::vector<std::string> &verified, double seconds) {
+  const std::string_view weights = weightsAlone(arguments);
   if (!ProgressBar::isReported())
-    printSummary(output, summary, verified, seconds);
-  else if (const auto advice = calibrationAdvice(summary))
+    printSummary(arguments.output, summary, weights, verified, seconds);
+  else if (const auto advice = calibrationAdvice(summary, weights))
     llvm::errs() << "qwen-opt: note: " << *advice << '\n';
 }
 
@@ -146,7 +156,7 @@ static void compile(CompileArguments &arguments) {
     removeSavedCalibration(saved);
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - start;
-  tell(arguments.output, summary, verified, seconds.count());
+  tell(arguments, summary, verified, seconds.count());
 }
 
 /// Throws UsageError if the plan would replace the compiled file.

@@ -4,6 +4,7 @@
 #include "Commands.h"
 #include "InfoText.h"
 #include "Limits.h"
+#include "MeasuredLoss.h"
 #include "MemorySpeed.h"
 #include "engine/CpuCount.h"
 #include "jinja/ChatTemplate.h"
@@ -91,18 +92,6 @@ static double ceiling(const CompileSummary &compiled, uint64_t bytes,
                   2 * static_cast<double>(compiled.sequenceBytes));
 }
 
-/// The KL divergence that was measured for a value of --weights, or null.
-static ordered_json lossOf(std::string_view name) {
-  static constexpr std::pair<std::string_view, double> kLosses[] = {
-#define QWEN_MEASURED_LOSS(Name, Divergence) {Name, Divergence},
-#include "MeasuredLoss.def"
-  };
-  for (const auto &[own, divergence] : kLosses)
-    if (own == name)
-      return divergence;
-  return nullptr;
-}
-
 static ordered_json describeSizes(const CheckpointFacts &facts, double speed) {
   const CompileSummary &compiled = facts.compiled;
   const auto speeds = [&](ordered_json &row, uint64_t bytes) {
@@ -126,7 +115,8 @@ static ordered_json describeSizes(const CheckpointFacts &facts, double speed) {
   for (const FormatSize &size : facts.formats) {
     ordered_json row = {{"format", size.name}, {"weight_bytes", size.bytes}};
     speeds(row, size.tokenBytes);
-    row["measured_kl"] = lossOf(size.name);
+    const std::optional<MeasuredLoss> loss = measuredLossOf(size.name);
+    row["measured_kl"] = loss ? ordered_json(loss->plain) : nullptr;
     all.push_back(std::move(row));
   }
   return {{"compiled", std::move(own)}, {"formats", std::move(all)}};

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace qwen {
@@ -15,13 +16,16 @@ namespace qwen {
 std::string withUnit(uint64_t bytes);
 
 /// What a calibration of the model would bring, and how long it takes on this
-/// machine; nothing if no matrix was rounded without one. Measures the machine
-/// in some milliseconds.
-std::optional<std::string> calibrationAdvice(const CompileSummary &summary);
+/// machine; nothing if no matrix was rounded without one. `weights` is the
+/// value of --weights, if it alone gave the formats, or empty. Measures the
+/// machine in some milliseconds.
+std::optional<std::string> calibrationAdvice(const CompileSummary &summary,
+                                             std::string_view weights);
 
 /// Prints the facts of the new file `name` to standard error, with the lines
-/// `verified` of its verification.
+/// `verified` of its verification. `weights` as for calibrationAdvice.
 void printSummary(const std::string &name, const CompileSummary &summary,
+                  std::string_view weights,
                   const std::vector<std::string> &verified, double seconds);
 
 } // namespace qwen
