@@ -248,11 +248,11 @@ TEST(FormatPlan, LayersHaveFormatsOfKeysAndValues) {
   PlanFile file(plan.dump());
   const CompileSummary mixed =
       inspectCheckpoint(checkpoint, file.options).compiled;
-  EXPECT_EQ(mixed.kv, "f32 in 1 layer, f16 in 1 layer");
+  EXPECT_EQ(mixed.kv, "f32 in 1 layer, q8 in 1 layer");
   EXPECT_EQ(nlohmann::json::parse(mixed.plan), plan);
   EXPECT_EQ(planOf(checkpoint, PlanFile(mixed.plan).options), mixed.plan);
   // An option names one for all.
-  file.options.kv = KvFormat::F16;
+  file.options.kv = KvFormat::Q8;
   EXPECT_EQ(planOf(checkpoint, file.options), uniform);
 }
 

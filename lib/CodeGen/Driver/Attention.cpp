@@ -154,8 +154,8 @@ private:
   struct Memory {
     /// Queries of all tokens; the queries of a token lie side by side.
     int64_t queries;
-    /// Rotated queries, f32 [queries][headDim] or KvQuery [queries]; scores, and
-    /// in their place weights, [queries][kPageTokens].
+    /// Rotated queries, f32 [queries][headDim] or KvQuery [queries]; scores,
+    /// and in their place weights, [queries][kPageTokens].
     float *query, *score;
     /// A rotated query that is encoded, [headDim].
     float *head;

@@ -50,8 +50,8 @@ public:
   }
 
 private:
-  /// Values of a head in a step of the innermost loop, of which any head is a
-  /// multiple; and values or slots in a longer step.
+  /// Values of a head in a step of the innermost loop, which divides the size
+  /// of any head; and values or slots in a longer step.
   static constexpr int64_t kStep = 8, kLongStep = 32;
 
   /// All columns of `heads` heads from `first` on: tiles of whole vectors,
@@ -138,14 +138,14 @@ private:
     Value factor =
         b.splat(floats, arith::DivFOp::create(b, number(kMostCode), largest));
     factors.push_back(arith::DivFOp::create(b, largest, number(kMostCode)));
-    // The sum has the integer in its lowest bits.
-    Value integer =
-        b.zeros(floats, offsetRow ? kMagic - float{kMostInteger} : kMagic);
     for (auto [i, product] : llvm::enumerate(products)) {
-      Value rounded = b.addF(b.mulF(product, factor), integer);
-      Value bytes =
-          b.truncated(b.vector(isa.lanes, b.i8), b.bitcast(integers, rounded));
-      b.store(bytes, b.at(to, int64_t(i) * isa.lanes));
+      // The sum has the integer in its lowest bits.
+      Value rounded = b.bitcast(
+          integers, b.addF(b.mulF(product, factor), b.zeros(floats, kMagic)));
+      if (offsetRow)
+        rounded = b.sub(rounded, kMostInteger);
+      b.store(b.truncated(b.vector(isa.lanes, b.i8), rounded),
+              b.at(to, int64_t(i) * isa.lanes));
     }
   }
 
@@ -292,9 +292,10 @@ private:
     return b.mulF(value, b.splat(floats, ofQuery));
   }
 
-  /// The largest code, the offset that makes codes unsigned.
+  /// The largest magnitude of a code, and what makes codes of keys unsigned.
   static constexpr int64_t kMostInteger = 127, kOffset = 128;
-  static constexpr float kMostCode = 254;
+  /// The largest code of a weight.
+  static constexpr float kMostCode = 2 * kMostInteger;
   static constexpr int64_t kSumBehind = KvQuery::sumOffset(0);
 
   const KernelInfo &kernel;
