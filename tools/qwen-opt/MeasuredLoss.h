@@ -16,8 +16,7 @@ namespace qwen {
 struct MeasuredLoss {
   /// A value of --weights.
   std::string_view name;
-  double plain;
-  std::optional<double> calibrated;
+  double plain, calibrated;
 };
 
 inline constexpr MeasuredLoss kMeasuredLosses[] = {

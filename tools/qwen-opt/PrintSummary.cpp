@@ -105,9 +105,9 @@ qwen::calibrationAdvice(const CompileSummary &summary,
       }))
     return std::nullopt;
   std::string losses;
-  if (const auto loss = measuredLossOf(weights); loss && loss->calibrated)
+  if (const std::optional<MeasuredLoss> loss = measuredLossOf(weights))
     losses = llvm::formatv(" (KL of a small model: {0:f4}, not {1:f4})",
-                           *loss->calibrated, loss->plain);
+                           loss->calibrated, loss->plain);
   return "--calibrate would lower the loss of accuracy" + losses +
          " in as many bytes and at the same speed, in " +
          minutesOf(summary.calibration) + " (docs/quantization.md)";
