@@ -104,7 +104,7 @@ def on_terminal(model, line, *options):
 
 def reasoning(work):
     """A terminal shows the reasoning in dim letters without its marks; a pipe gets it as it is. The prompt begins it, with a text; </think>
-    is a token, as likely as a comma."""
+    is a token, as likely as a comma, which the answer in this format of the cache has."""
     folder = work / "reasoning"
     shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("golden"))
     (folder / "chat_template.jinja").write_text((TEMPLATES / "Qwen-QwQ-32B.jinja").read_text())
@@ -115,7 +115,7 @@ def reasoning(work):
     tokenizer["added_tokens"].append({**tokenizer["added_tokens"][0], "id": 4092, "content": "</think>", "special": False})
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     copy_row(folder, vocabulary[","], 4092)
-    model = compile_model(folder, work / "reasoning.qwen")
+    model = compile_model(folder, work / "reasoning.qwen", "--kv", "f16")
     for options, parts in ((["--think", "-n", "1"], 1), (["--think", *OPTIONS], 2), (["--no-think", *OPTIONS], 0)):
         text = piped(model, ["Hello"], *options).stdout
         thought, mark, rest = text.partition("</think>") if parts else ("", "", text)

@@ -402,7 +402,7 @@ ROWS = [
     Row("an output in no folder", None, f"qwen-opt {QWEN3} -o none/model.qwen --context 257", 1,
         "qwen-opt: cannot write 'none/model.qwen': No such file or directory"),
     # A limit on the size of files is like a full disk to a writer.
-    Row("a limit of 1 MiB", None, f"sh -c 'ulimit -f 2048; exec qwen-opt {QWEN3} -o out/model.qwen'", 1,
+    Row("a limit of 300 KiB", None, f"sh -c 'ulimit -f 600; exec qwen-opt {QWEN3} -o out/model.qwen'", 1,
         "qwen-opt: no space left for 'out/model.qwen': {{\\d+}} bytes are needed (File too large)"),
     Row("a limit of 512 bytes", None, f"sh -c 'ulimit -f 1; exec qwen-opt {QWEN3} -o out/model.qwen'", 4,
         "qwen-opt: compiling qwen3-tied-bf16 needs files of up to 256.0 KiB when ulimit -f allows 0.5 KiB"),

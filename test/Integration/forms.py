@@ -148,7 +148,7 @@ def check_kept(name, folder, lines):
     checks.check("unknown keys" not in result.stderr, f"{name}: {result.stderr}")
     ids = list(range(1, 40, 3))
     found = logits(model, ids, WORK / "logits.npy")
-    expected = reference(folder, "keep", "f16", ids)
+    expected = reference(folder, "keep", "q8", ids)
     checks.check(np.isfinite(found).all() and same_bits(found, expected),
                  f"{name}: the logits are not those of the reference")
     check_exported(name, folder, model, lines)

@@ -82,7 +82,7 @@ def check_reference(file, model, weights="keep"):
     """The logits of a file compiled with `weights` are those of the plain C++ model, bit for bit."""
     ids = list(range(1, 40, 3))
     found = logits(model, ids, WORK / "logits.npy")
-    run(["reference-logits", file, weights, "f16", join(ids), WORK / "reference"])
+    run(["reference-logits", file, weights, "q8", join(ids), WORK / "reference"])
     expected = np.fromfile(WORK / "reference", np.float32).reshape(len(ids), -1)
     checks.check(np.isfinite(found).all() and same_bits(found, expected),
                  f"{file.name}: the logits are not those of the reference")

@@ -2,7 +2,7 @@
 
   golden.py CHECKPOINT GOLDEN.safetensors WORKDIR [reference]
 
-The greatest difference of the logits is at most 1e-5 of their range with the KV cache in f32, 1e-3 in f16 and 5e-2 in q8. With
+The greatest difference of the logits is at most 1e-5 of their range with the KV cache in f32, 1e-3 in f16 and 3e-2 in q8. With
 floats the greedy continuation is the same. bf16 checkpoints have the cache in f32 only, but with QWEN_TEST_FULL. In models with linear
 attention transformers is off by 5e-6 itself, and the bound is 2e-5.
 A bf16 checkpoint gives the same logits with bf16 weights, bit for bit. With `reference`, the logits are those of the model in
@@ -75,7 +75,10 @@ def main():
     bounds = {"f32": exact}
     # Each architecture has an f32 checkpoint, and the cache's kernels are the same for all.
     if runner is Compiled and (full() or not checkpoint.endswith("-bf16")):
-        bounds |= {"f16": 1e-3, "q8": 5e-2}
+        bounds["f16"] = 1e-3
+        # Random routers have logits so near to each other that other experts may be chosen.
+        if "num_experts" not in config:
+            bounds["q8"] = 3e-2
     checks, models = Checks(), {}
     for kv, bound in bounds.items():
         model = models[kv] = runner(checkpoint, kv, work)

@@ -23,7 +23,7 @@ ResponseParameters read(const std::string &body, Notes *notes = nullptr) {
   return parameters;
 }
 
-Lines notesOf(const std::string &body) {
+Lines notesOfRequest(const std::string &body) {
   Notes notes;
   read(body, &notes);
   return notes.take();
@@ -172,7 +172,7 @@ TEST(ResponsesTest, SealedReasoningComesBack) {
 }
 
 TEST(ResponsesTest, WhatTheServerCannotReadIsNoted) {
-  EXPECT_EQ(notesOf(R"({"next_field": 1, "include": ["later"], "input": [
+  EXPECT_EQ(notesOfRequest(R"({"next_field": 1, "include": ["later"], "input": [
       {"role": "user", "content": "Hi", "later": 1},
       {"type": "web_search_call", "id": "ws_1", "status": "completed"},
       {"type": "later_item"},
