@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Speed behind a long text: prefill and decode at depths, with each format of the KV cache, in alternating runs on this machine.
 
-  .venv/bin/python bench/depth.py CHECKPOINT WORKDIR [--weights q4_0] [--kv f16 q8] [--depths 64 4096 16384 32768] [--rounds N]
+  .venv/bin/python bench/depth.py CHECKPOINT WORKDIR [--weights q4_0] [--kv f16 q8] [--depths 64 4096 16384 32640] [--rounds N]
                                   [--prompt N] [--batch N] [--threads N] [--target CPU] [--base BUILD] [--json]
 
 Compiles CHECKPOINT once for each format of the cache. A run fills the cache to a depth without a prompt (`qwen-run bench --depth`),
@@ -29,8 +29,7 @@ def compile_files(args, builds):
     for name, build in builds.items():
         for kv in args.kv:
             file = args.workdir / f"{args.checkpoint.name}.{name}.{args.weights}.{kv}.qwen"
-            output(build / "bin/qwen-opt", args.checkpoint, "-o", file, "--weights", args.weights, "--kv", kv, "--target", args.target,
-                   "--context", max(args.depths) + args.prompt + args.count)
+            output(build / "bin/qwen-opt", args.checkpoint, "-o", file, "--weights", args.weights, "--kv", kv, "--target", args.target)
             runs[kv if len(builds) == 1 else f"{name} {kv}"] = build / "bin/qwen-run", file
     return runs
 
@@ -54,7 +53,7 @@ def main():
     parser.add_argument("workdir", type=pathlib.Path)
     parser.add_argument("--weights", default="q4_0")
     parser.add_argument("--kv", nargs="+", default=["f16", "q8"])
-    parser.add_argument("--depths", nargs="+", type=int, default=[64, 4096, 16384, 32768])
+    parser.add_argument("--depths", nargs="+", type=int, default=[64, 4096, 16384, 32640])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--prompt", type=int, default=64)
     parser.add_argument("--count", type=int, default=16)
