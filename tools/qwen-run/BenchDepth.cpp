@@ -12,6 +12,7 @@ FilledPage::FilledPage(Engine &engine) {
   SequenceState &state = engine.state();
   const SequenceId sequence = state.open();
   std::vector<Token> tokens;
+  tokens.reserve(kPageTokens);
   for (int64_t i = 0; i < kPageTokens; ++i)
     tokens.push_back({benchToken(engine.manifest(), i), sequence, i, false});
   engine.forward(tokens, [](size_t, std::span<float>) {});
