@@ -145,8 +145,8 @@ static void addFormats(const Command &command, CompileArguments &arguments) {
       "they keep these integers");
   command
       .addText("--kv", arguments.kv,
-               "Format of the KV cache; default is f32 with f32 weights, "
-               "else f16")
+               "Format of the KV cache; default is f32 with f32 weights, f16 "
+               "with bf16 weights, else q8")
       .choices(kvFormatNames());
 }
 

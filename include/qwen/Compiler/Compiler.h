@@ -68,7 +68,7 @@ struct CompileOptions {
   /// A file with a chat template (Jinja) in place of the checkpoint's.
   std::filesystem::path chatTemplate = {};
   /// Format of the KV cache; by default the plan's, or f32 with f32 weights,
-  /// else f16.
+  /// f16 with bf16 weights, else q8.
   std::optional<KvFormat> kv = {};
   /// Maximum length of a sequence; by default the checkpoint's maximum.
   std::optional<int64_t> context = {};
