@@ -31,8 +31,7 @@ static Guarded<uint8_t> makePage(KernelFormat format, int64_t headDim,
 }
 
 /// Runs a case for every n with some head sizes and every head size with some
-/// n. Counts of queries are those of the largest tile and fewer, and of several
-/// tiles.
+/// n. Some counts of queries fill one tile or less, others fill several tiles.
 template <typename Case> static void forEachPage(Cases &cases, Case run) {
   constexpr int64_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 15, 16, 28, 31};
   int64_t turn = 0;

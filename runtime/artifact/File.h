@@ -51,8 +51,8 @@ public:
 
   /// Reserves `size` bytes without access at `offset` (a multiple of the memory
   /// page) behind a multiple of `align`, a power of two and a multiple of the
-  /// memory page. Throws Error, which calls the bytes `what`, if there is no
-  /// room.
+  /// memory page. Throws Error if there is no room; `what` names the bytes in
+  /// its text.
   static Mapping reserve(size_t size, size_t align, const std::string &what,
                          size_t offset = 0);
 

@@ -25,8 +25,8 @@ public:
   std::string summary() const final;
 
 protected:
-  /// The events before those of all deltas. They come before the prompt has
-  /// run.
+  /// The events at the front of a stream. The server sends them before the
+  /// prompt has run.
   virtual std::string opening() { return ""; }
   /// The bytes for a delta: its events, or nothing if `finish` gives a body.
   /// By default, it becomes a part of `choices`.

@@ -157,7 +157,7 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/programs/0/limits/counts", json(1, count(0)),
         "programs[0].limits.counts[0].most is 0 when an integer from 1 to "
         "1048576 is needed");
-  // The arena has rows for the limit of what a value counts.
+  // The arena has as many rows as the limit of the count.
   const auto counted = [](int64_t of, int64_t offset) -> json {
     return {{"name", "rows"},
             {"width", 16},

@@ -392,7 +392,7 @@ TEST(ResponsesTest, WrongToolsAreRefused) {
   EXPECT_EQ(errorOfBody(R"({"tools": [{"type": "function", "name": "f",
               "strict": 1}]})"),
             "tools[0].strict: tools[0].strict must be a boolean");
-  // The longest names are those of a function that the prompt may have.
+  // A prompt accepts names of functions up to this length.
   const std::string longest =
       R"({"type": "function", "name": ")" + std::string(128, 'n') + "\"}";
   EXPECT_EQ(read(R"({"tools": [{"type": "namespace", "name": ")" +

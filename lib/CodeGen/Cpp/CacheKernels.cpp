@@ -1,14 +1,7 @@
 //===- CacheKernels.cpp - Kernels of the KV cache, part of CppKernels.cpp -===//
 
 // A head is a multiple of 8 values.
-using EightFloats = float __attribute__((ext_vector_type(8)));
 using EightIntegers = int32_t __attribute__((ext_vector_type(8)));
-
-QWEN_INLINE static EightFloats loadEight(const float *at) {
-  EightFloats values;
-  __builtin_memcpy(&values, at, sizeof values);
-  return values;
-}
 
 /// The bits of the largest magnitude of n values.
 QWEN_INLINE static int32_t largestBits(const float *x, int64_t n) {
@@ -16,7 +9,7 @@ QWEN_INLINE static int32_t largestBits(const float *x, int64_t n) {
   for (int64_t i = 0; i < n; i += 8)
     largest = __builtin_elementwise_max(
         largest,
-        __builtin_bit_cast(EightIntegers, loadEight(x + i)) & INT32_MAX);
+        __builtin_bit_cast(EightIntegers, loadValues<8>(x + i)) & INT32_MAX);
   return __builtin_reduce_max(largest);
 }
 
@@ -31,7 +24,8 @@ QWEN_INLINE static int32_t append(const float *x, int64_t headDim, float limit,
                                   Number *to) {
   using Numbers = Number __attribute__((ext_vector_type(8)));
   for (int64_t i = 0; i < headDim; i += 8) {
-    const Numbers numbers = __builtin_convertvector(loadEight(x + i), Numbers);
+    const Numbers numbers =
+        __builtin_convertvector(loadValues<8>(x + i), Numbers);
     if constexpr (Stride == 1)
       __builtin_memcpy(to + i, &numbers, sizeof numbers);
     else
@@ -101,7 +95,8 @@ struct HeadScale {
   /// to nearest, ties to even.
   QWEN_INLINE Codes codes(const float *x) const {
     return __builtin_convertvector(
-        __builtin_bit_cast(EightIntegers, loadEight(x) * factor + 0x1.8p23f),
+        __builtin_bit_cast(EightIntegers,
+                           loadValues<8>(x) * factor + 0x1.8p23f),
         Codes);
   }
   /// Writes the scale of a slot behind the codes of a page.

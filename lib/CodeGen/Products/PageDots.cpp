@@ -220,8 +220,8 @@ private:
            [&](Value at) { b.prefetch(b.at(ahead.pointer, at)); });
   }
 
-  /// What the dots with a row start from: of keys with an offset, what that
-  /// adds to the dots is subtracted.
+  /// The start of the dots with a row. Keys with an offset add the offset times
+  /// the sum of the row to each dot, and the start subtracts this.
   Value startOf(Value row, int64_t lanes) {
     const VectorType integers = b.vector(lanes, b.i32);
     if (!isScores || isa.dot.kind != DotKind::Vpdpbusd)

@@ -10,7 +10,8 @@
 using namespace qwen;
 using namespace qwen::server;
 
-/// Bounds of what one request adds to the log.
+/// A request adds at most as many lines to the log, each of at most as many
+/// bytes.
 static constexpr size_t kMostLines = 16, kMostBytes = 300;
 
 /// The text without digits in brackets.
