@@ -6,12 +6,11 @@ A test program writes the answers (test/Unit/ScriptedServer.cpp). client_message
 """
 import json
 import pathlib
-import subprocess
 import sys
 
 from checks import Checks
 from marked_model import qwen2_model
-from packages import python_with
+from packages import check_client
 from server import Server
 
 stories, TEMPLATES, packages, WORK = (pathlib.Path(a) for a in sys.argv[1:])
@@ -271,10 +270,7 @@ for template in ("Qwen3.5-4B", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B"):
 server = start(model, "Qwen-Qwen3-0.6B", "api-key=secret", "max-body=2000000")
 server.model = model.stem
 refusals(server)
-if python := python_with(CLIENT, packages):
-    checks.check(subprocess.run([python, HERE / "client_messages.py", server.address, model.stem]).returncode == 0, "Anthropic's client for Python")
-else:
-    print("skipped: no client of Anthropic for Python")
+check_client(checks, "Anthropic", CLIENT, packages, HERE / "client_messages.py", server.address, model.stem)
 server.stop()
 notes()
 checks.finish()

@@ -32,6 +32,14 @@ def python_with(package, packages):
     return python
 
 
+def check_client(checks, name, package, packages, *arguments):
+    """Checks that a script succeeds in an environment with the package of a client for Python; skips it if there is no package."""
+    if python := python_with(package, packages):
+        checks.check(subprocess.run([python, *arguments]).returncode == 0, f"{name}'s client for Python")
+    else:
+        print(f"skipped: no client of {name} for Python")
+
+
 def import_from(package, packages):
     """Lets this program import a package. Returns whether it can."""
     folder = packages / package

@@ -6,12 +6,11 @@ A test program writes the answers (test/Unit/ScriptedServer.cpp). client_respons
 """
 import json
 import pathlib
-import subprocess
 import sys
 
 from checks import Checks
 from marked_model import qwen2_model
-from packages import python_with
+from packages import check_client
 from server import Server
 
 stories, TEMPLATES, packages, WORK = (pathlib.Path(a) for a in sys.argv[1:])
@@ -239,10 +238,7 @@ turns(server)
 ends(server)
 probabilities(server)
 failures(server)
-if python := python_with(CLIENT, packages):
-    checks.check(subprocess.run([python, HERE / "client_responses.py", server.address, model.stem]).returncode == 0, "OpenAI's client for Python")
-else:
-    print("skipped: no client for Python")
+check_client(checks, "OpenAI", CLIENT, packages, HERE / "client_responses.py", server.address, model.stem)
 server.stop()
 notes()
 checks.finish()

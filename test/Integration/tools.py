@@ -8,12 +8,11 @@ A test program writes the answers token by token (test/Unit/ScriptedServer.cpp).
 import json
 import pathlib
 import random
-import subprocess
 import sys
 
 from checks import Checks
 from marked_model import qwen2_model
-from packages import python_with
+from packages import check_client
 from server import Server
 
 stories, TEMPLATES, packages, WORK = (pathlib.Path(a) for a in sys.argv[1:])
@@ -228,10 +227,7 @@ for name, kind in (("Qwen-Qwen3-0.6B", "hermes"), ("Qwen3-Coder", "xml")):
     next_turn(server, kind)
     if kind == "hermes":
         script(server, CALLS[kind].split("\n<tool_call>")[0])
-        if python := python_with(CLIENT, packages):
-            checks.check(subprocess.run([python, HERE / "client_tools.py", server.address]).returncode == 0, "OpenAI's client for Python")
-        else:
-            print("skipped: no client for Python")
+        check_client(checks, "OpenAI", CLIENT, packages, HERE / "client_tools.py", server.address)
     server.stop()
 # The marks are tokens.
 server = start("Qwen-Qwen3-0.6B", model=qwen2_model(TEMPLATES.with_name("qwen2"), WORK, TEMPLATES / "Qwen-Qwen3-0.6B.jinja"))
