@@ -2,6 +2,7 @@
 
 #include "CApiModel.h"
 #include "CApiStruct.h"
+#include "CApiUpdates.h"
 #include "engine/RootTable.h"
 #include "engine/Scheduler.h"
 
@@ -9,8 +10,20 @@ using namespace qwen;
 using namespace qwen::capi;
 
 struct qwen_scheduler {
+  qwen_scheduler(qwen_model &ofModel, SchedulerOptions options)
+      : model(ofModel),
+        updates(options.queue +
+                static_cast<size_t>(ofModel.engine().state().maxSequences())),
+        scheduler(ofModel.engine(), withUpdates(std::move(options))) {}
+
+  SchedulerOptions withUpdates(SchedulerOptions options) {
+    options.onStep = [this] { updates.publish(); };
+    return options;
+  }
+
   const qwen_model &model;
   RootTable roots;
+  Updates updates;
   Scheduler scheduler;
 };
 
@@ -78,8 +91,8 @@ static void addBeams(Request &to, const qwen_beams &given) {
   to.beams.earlyStopping = static_cast<EarlyStopping>(from.early_stopping);
 }
 
-/// Makes the functions of `to`.
-static void addFunctions(Request &to, const qwen_request &from) {
+/// Makes the functions of `to` that get a row or choose a token.
+static void addRows(Request &to, const qwen_request &from) {
   const auto rows = [&](RowKind kind, auto function) {
     if (function)
       to.rows = {kind, [=, user = from.user](std::span<const float> row) {
@@ -94,6 +107,10 @@ static void addFunctions(Request &to, const qwen_request &from) {
     to.onDraw = [from](std::span<const float> logits, int64_t position) {
       return passDraw(from, logits, position);
     };
+}
+
+/// Makes the functions of `to` that tell what has happened.
+static void addFunctions(Request &to, const qwen_request &from) {
   if (from.on_token)
     to.onToken = [from](const TokenEvent &event) {
       return passToken(from, event) != 0;
@@ -110,6 +127,36 @@ static void addFunctions(Request &to, const qwen_request &from) {
     };
   if (from.on_end)
     to.onEnd = [from](const Ending &ending) { passEnding(from, ending); };
+}
+
+/// Makes functions that tell the same by updates.
+static void addUpdates(Request &to, const qwen_request &from, Updates &updates,
+                       const std::shared_ptr<UpdateSource> &source) {
+  to.onToken = [=, &updates](const TokenEvent &event) {
+    updates.add(source, event);
+    return true;
+  };
+  if (from.updates & QWEN_UPDATES_PROGRESS)
+    to.onProgress = [=, &updates](const Progress &progress) {
+      updates.add(source, progress);
+    };
+  to.onAnswers = [=, &updates](std::span<const BeamTokens> answers) {
+    updates.add(source, answers);
+  };
+  to.onEnd = [=, &updates](const Ending &ending) {
+    updates.end(source, ending);
+  };
+}
+
+static void checkUpdates(const qwen_request &from) {
+  constexpr int32_t kAll = QWEN_UPDATES_ANSWER | QWEN_UPDATES_PROGRESS;
+  if (from.updates & ~kAll)
+    throw Error("qwen_submit: updates are " + std::to_string(from.updates) +
+                " when a sum of 0, 1 and 2 is needed");
+  if (from.updates &&
+      (from.on_token || from.on_progress || from.on_answer || from.on_end))
+    throw Error("qwen_submit: updates take the place of on_token, on_progress, "
+                "on_answer and on_end, which must be NULL");
 }
 
 static Request toRequest(qwen_scheduler &scheduler, const qwen_request &from) {
@@ -140,8 +187,32 @@ static Request toRequest(qwen_scheduler &scheduler, const qwen_request &from) {
   request.scorePrompt = from.score_prompt != 0;
   if (from.beams)
     addBeams(request, *from.beams);
-  addFunctions(request, from);
+  addRows(request, from);
   return request;
+}
+
+/// Submits a request that has updates.
+static RequestId submitWithUpdates(qwen_scheduler &scheduler, Request request,
+                                   const qwen_request &from) {
+  const auto source = scheduler.updates.open(from.channel, from.user);
+  try {
+    addUpdates(request, from, scheduler.updates, source);
+    const RequestId id = scheduler.scheduler.submit(std::move(request));
+    scheduler.updates.start(*source, id);
+    return id;
+  } catch (...) {
+    scheduler.updates.drop(*source);
+    throw;
+  }
+}
+
+static RequestId submit(qwen_scheduler &scheduler, const qwen_request &from) {
+  checkUpdates(from);
+  Request request = toRequest(scheduler, from);
+  if (from.updates)
+    return submitWithUpdates(scheduler, std::move(request), from);
+  addFunctions(request, from);
+  return scheduler.scheduler.submit(std::move(request));
 }
 
 qwen_scheduler *qwen_scheduler_new(qwen_model *model,
@@ -156,7 +227,15 @@ qwen_scheduler *qwen_scheduler_new(qwen_model *model,
     if (from.snapshot_every > 0)
       to.batcher.snapshotEvery = from.snapshot_every;
     to.batcher.prefixCache = from.no_prefix_cache == 0;
-    return new qwen_scheduler{*model, {}, Scheduler(model->engine(), to)};
+    return new qwen_scheduler(*model, to);
+  });
+}
+
+int32_t qwen_scheduler_close(qwen_scheduler *scheduler) {
+  return with<int32_t>(__func__, scheduler, [&] {
+    scheduler->scheduler.close();
+    scheduler->updates.close();
+    return 0;
   });
 }
 
@@ -165,8 +244,8 @@ void qwen_scheduler_free(qwen_scheduler *scheduler) { delete scheduler; }
 int64_t qwen_submit(qwen_scheduler *scheduler, const qwen_request *request) {
   return with<int64_t>(__func__, scheduler, [&](Need need) {
     need("request", request);
-    return static_cast<int64_t>(scheduler->scheduler.submit(
-        toRequest(*scheduler, readStruct("qwen_submit: request", *request))));
+    return static_cast<int64_t>(
+        submit(*scheduler, readStruct("qwen_submit: request", *request)));
   });
 }
 
@@ -174,6 +253,24 @@ int32_t qwen_cancel(qwen_scheduler *scheduler, int64_t id) {
   return with<int32_t>(__func__, scheduler, [&] {
     scheduler->scheduler.cancel(static_cast<RequestId>(id));
     return 0;
+  });
+}
+
+int64_t qwen_scheduler_next(qwen_scheduler *scheduler, int64_t channel,
+                            qwen_update *updates, size_t capacity,
+                            int64_t timeout) {
+  return with<int64_t>(__func__, scheduler, [&](Need need) {
+    need("updates", updates);
+    if (capacity == 0)
+      throw Error(
+          "qwen_scheduler_next: capacity is 0 when 1 or more is needed");
+    // The clock has no more: 146 years.
+    constexpr int64_t kMostTimeout = INT64_MAX / 2000000;
+    std::optional<std::chrono::milliseconds> limit;
+    if (timeout >= 0 && timeout < kMostTimeout)
+      limit = std::chrono::milliseconds(timeout);
+    return static_cast<int64_t>(
+        scheduler->updates.next(channel, {updates, capacity}, limit));
   });
 }
 

@@ -25,12 +25,16 @@ Scheduler::Scheduler(Engine &engine, const SchedulerOptions &options)
 }
 
 Scheduler::~Scheduler() {
+  close();
+  thread.join();
+}
+
+void Scheduler::close() {
   {
     const std::lock_guard lock(mutex);
     ending = true;
   }
   changed.notify_one();
-  thread.join();
 }
 
 RequestId Scheduler::submit(Request request,
@@ -50,6 +54,8 @@ RequestId Scheduler::submit(Request request,
                 std::to_string(state.maxSequences()) + " sequences run");
   {
     const std::lock_guard lock(mutex);
+    if (ending)
+      throw Error("the scheduler has ended", ErrorKind::Cancelled);
     if (submitted >= mostSubmitted + latest.held)
       throw Error("the queue is full: " + std::to_string(queue) +
                       " requests wait",

@@ -47,7 +47,7 @@ public:
   /// Nothing else may use `engine`, which must outlive the scheduler. Throws
   /// Error if the system gives no thread.
   explicit Scheduler(Engine &engine, const SchedulerOptions &options = {});
-  /// Cancels all requests.
+  /// Closes it, and waits for the end of its thread.
   ~Scheduler();
   Scheduler(const Scheduler &) = delete;
   Scheduler &operator=(const Scheduler &) = delete;
@@ -67,6 +67,10 @@ public:
 
   /// Asks Request::isHeld again.
   void wake();
+
+  /// Cancels all requests. `submit` throws Error of the kind Cancelled from now
+  /// on. Does not wait for the ends of the requests.
+  void close();
 
   /// As of the last step.
   SchedulerCounts counts() const;

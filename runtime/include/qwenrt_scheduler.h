@@ -131,6 +131,38 @@ typedef struct qwen_beam_answer {
   size_t count;
 } qwen_beam_answer;
 
+/* The updates that a request has. */
+enum {
+  /* Tokens, the answers of a beam search, and the end. */
+  QWEN_UPDATES_ANSWER = 1,
+  /* The same, and the progress of the prompt. */
+  QWEN_UPDATES_PROGRESS = 2
+};
+
+/* Kinds of updates, and what `data` points to. */
+enum {
+  /* qwen_token_event. */
+  QWEN_UPDATE_TOKEN = 0,
+  /* qwen_progress. */
+  QWEN_UPDATE_PROGRESS = 1,
+  /* qwen_beam_answer. */
+  QWEN_UPDATE_ANSWER = 2,
+  /* qwen_ending: the last update of its request. */
+  QWEN_UPDATE_END = 3
+};
+
+/* What has happened to a request. */
+typedef struct qwen_update {
+  /* The number that qwen_submit returns, and the request's `user`. */
+  int64_t request;
+  void *user;
+  /* A struct by `kind`; valid until the thread that got the update calls
+     qwen_scheduler_next again or ends. */
+  const void *data;
+  /* A QWEN_UPDATE number. */
+  int32_t kind;
+} qwen_update;
+
 /* A prompt and how to answer it. The functions are called on the scheduler's
    thread, with `user`, and must not block. Each may be NULL. What they get is
    valid during the call. */
@@ -185,6 +217,12 @@ typedef struct qwen_request {
   /* Receives each answer of a beam search that was neither cancelled nor failed
      before on_end, best first. */
   void (*on_answer)(void *user, const qwen_beam_answer *answer);
+  /* A sum of QWEN_UPDATES numbers. Not 0: what on_token, on_progress, on_answer
+     and on_end would get comes as updates from qwen_scheduler_next instead, and
+     these functions must be NULL. */
+  int32_t updates;
+  /* The channel of the updates: any number. */
+  int64_t channel;
 } qwen_request;
 
 /* What a scheduler does now, and sums since its start. */
@@ -205,17 +243,41 @@ typedef struct qwen_counts {
 qwen_scheduler *qwen_scheduler_new(qwen_model *model,
                                    const qwen_scheduler_options *options);
 
-/* Cancels all requests and ends the scheduler. Free it before the model, and
-   not in a function of a request. NULL is allowed. */
+/* Cancels all requests and takes no more: qwen_submit then returns
+   QWEN_ERROR_CANCELLED, and so does qwen_scheduler_next when it has given the
+   updates that are left. Call this before qwen_scheduler_free if other threads
+   use the scheduler, and wait for them in between. Returns 0, or a negative
+   number if `scheduler` is NULL. */
+int32_t qwen_scheduler_close(qwen_scheduler *scheduler);
+
+/* Cancels all requests and ends the scheduler. Calls of qwen_scheduler_next
+   that wait return QWEN_ERROR_CANCELLED; updates are lost. Free it before the
+   model, and not in a function of a request. NULL is allowed. */
 void qwen_scheduler_free(qwen_scheduler *scheduler);
 
 /* Adds a request. Returns its number, or a negative number if the queue is full
-   or the request cannot run; none of its functions is called then. */
+   or the request cannot run; none of its functions is called then. A request
+   with updates has a place until its end is read: QWEN_ERROR_QUEUE_FULL if as
+   many as run and wait at most have one. */
 int64_t qwen_submit(qwen_scheduler *scheduler, const qwen_request *request);
 
 /* Ends a request before its next step. Does nothing if it has ended. Returns 0,
    or a negative number if `scheduler` is NULL. */
 int32_t qwen_cancel(qwen_scheduler *scheduler, int64_t id);
+
+/* Writes at most `capacity` updates of the requests of a channel to `updates`,
+   in order. If there is none, waits for the next step that makes some, for
+   at most `timeout` milliseconds; 0 does not wait, and a negative number waits
+   without a limit. Any number of threads may read channels, and each update
+   comes once. Returns the number of updates, 0 if the time is over, or a
+   negative number.
+
+   Nothing is dropped if nobody reads. A request has at most one update for each
+   token and each beam of its answer, two for each token of its prompt, and its
+   end. */
+int64_t qwen_scheduler_next(qwen_scheduler *scheduler, int64_t channel,
+                            qwen_update *updates, size_t capacity,
+                            int64_t timeout);
 
 /* Writes the counts as of the last step. Returns 0, or a negative number. */
 int32_t qwen_scheduler_counts(const qwen_scheduler *scheduler,

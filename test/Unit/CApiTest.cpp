@@ -478,7 +478,8 @@ TEST(CApi, StructsKeepTheirSizes) {
   EXPECT_EQ(sizeof(qwen_ending), 48u);
   EXPECT_EQ(sizeof(qwen_beams), 48u);
   EXPECT_EQ(sizeof(qwen_beam_answer), 40u);
-  EXPECT_EQ(sizeof(qwen_request), 168u);
+  EXPECT_EQ(sizeof(qwen_update), 32u);
+  EXPECT_EQ(sizeof(qwen_request), 184u);
   EXPECT_EQ(sizeof(qwen_counts), 72u);
   EXPECT_EQ(sizeof(qwen_parser_options), 112u);
   EXPECT_EQ(sizeof(qwen_event), 32u);
