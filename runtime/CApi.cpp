@@ -174,37 +174,57 @@ struct ProcessShares {
   pid_t process;
   std::weak_ptr<ThreadPool> pool = {};
   std::weak_ptr<MemoryBudget> budget = {};
+
+  std::shared_ptr<ThreadPool> poolOf(int32_t threads);
+  std::shared_ptr<MemoryBudget> budgetFor(const EngineOptions &options);
 };
 } // namespace
 
-/// The live shares of this process, with the threads and the memory that
-/// `options` ask for.
+/// The number of threads that an option starts.
+static int32_t startedThreads(int32_t wanted) {
+  const int32_t threads = usableThreads(wanted);
+  return threads ? threads : defaultThreads();
+}
+
+std::shared_ptr<ThreadPool> ProcessShares::poolOf(int32_t threads) {
+  std::shared_ptr<ThreadPool> live = pool.lock();
+  if (!live || live->size() != threads)
+    pool = live = std::make_shared<ThreadPool>(threads);
+  return live;
+}
+
+std::shared_ptr<MemoryBudget>
+ProcessShares::budgetFor(const EngineOptions &options) {
+  std::shared_ptr<MemoryBudget> live = budget.lock();
+  if (!live)
+    budget = live = std::make_shared<MemoryBudget>();
+  if (options.maxMemory)
+    live->limitTo(static_cast<uint64_t>(options.maxMemory), "max_memory");
+  return live;
+}
+
+/// The live shares of this process, with the memory that `options` ask for and,
+/// unless the model has its own, the threads.
 static std::pair<std::shared_ptr<ThreadPool>, std::shared_ptr<MemoryBudget>>
-sharesOf(const EngineOptions &options) {
+sharesOf(const EngineOptions &options, const qwen_threads *own) {
   static std::mutex mutex;
   static ProcessShares shares;
   const std::lock_guard lock(mutex);
   if (shares.process != getpid())
     shares = {.process = getpid()};
-  int32_t threads = usableThreads(options.threads);
-  if (!threads)
-    threads = defaultThreads();
-  std::shared_ptr<ThreadPool> pool = shares.pool.lock();
-  if (!pool || pool->size() != threads)
-    shares.pool = pool = std::make_shared<ThreadPool>(threads);
-  std::shared_ptr<MemoryBudget> budget = shares.budget.lock();
-  if (!budget)
-    shares.budget = budget = std::make_shared<MemoryBudget>();
-  if (options.maxMemory)
-    budget->limitTo(static_cast<uint64_t>(options.maxMemory), "max_memory");
-  return {std::move(pool), std::move(budget)};
+  auto pool = own ? own->pool : shares.poolOf(startedThreads(options.threads));
+  return {std::move(pool), shares.budgetFor(options)};
 }
 
-qwen_model::qwen_model(const char *path, const EngineOptions &given)
-    : Model(path) {
+qwen_model::qwen_model(const char *path, const EngineOptions &given,
+                       const qwen_threads *threads, const char *chatTemplate)
+    : Model(path, chatTemplate ? chatTemplate : "") {
+  // That of the checkpoint is read when it is needed.
+  if (chatTemplate && *chatTemplate)
+    (void)chatFormat();
   EngineOptions options = given;
   options.check = usableCheck(options.check, artifact().fileSize());
-  auto [pool, budget] = sharesOf(options);
+  auto [pool, budget] = sharesOf(options, threads);
   running = makeEngine(*this, std::move(pool), budget, options);
 }
 
@@ -212,13 +232,29 @@ const char *qwen_last_error(void) { return lastError.c_str(); }
 
 const char *qwen_version(void) { return projectVersion(); }
 
+qwen_threads *qwen_threads_new(int32_t threads) {
+  return guard<qwen_threads *>([&] {
+    if (threads < 0 || threads > ThreadPool::kMaxThreads)
+      throw Error("qwen_threads_new: threads is " + std::to_string(threads) +
+                  " when 0 (the default) to " +
+                  std::to_string(ThreadPool::kMaxThreads) + " is needed");
+    return new qwen_threads{
+        std::make_shared<ThreadPool>(startedThreads(threads))};
+  });
+}
+
+void qwen_threads_free(qwen_threads *threads) { delete threads; }
+
 qwen_model *qwen_load(const char *path, const qwen_options *options) {
   return guard<qwen_model *>([&] {
     needArgument("qwen_load: path", path);
     qwen_options from = {};
     if (options)
       from = readStruct("qwen_load: options", *options);
-    return new qwen_model(path, engineOptionsOf(from));
+    if (from.pool && from.threads)
+      throw Error("qwen_load: pool and threads are both set");
+    return new qwen_model(path, engineOptionsOf(from), from.pool,
+                          from.chat_template);
   });
 }
 
@@ -278,8 +314,8 @@ int64_t qwen_end_tokens(const qwen_model *model, int32_t chat, int32_t *ids,
   });
 }
 
-/// Throws Error if `flags` has a flag that the function does not know.
-static void checkFlags(const char *function, int32_t flags, int32_t known) {
+void qwen::capi::checkFlags(const char *function, int32_t flags,
+                            int32_t known) {
   if (flags & ~known)
     throw Error(std::string(function) + ": flags are " + std::to_string(flags) +
                 " when a sum of " +
@@ -294,38 +330,6 @@ int64_t qwen_tokenize(const qwen_model *model, const char *text, size_t size,
     need("ids", ids, capacity);
     checkFlags(need.function, flags, QWEN_ALLOW_SPECIAL);
     return copyOut(model->tokenizer().encode({text, size}, flags != 0), ids,
-                   capacity);
-  });
-}
-
-/// The chat template's variables in the argument `json` of a function.
-static nlohmann::ordered_json variablesOf(Need need, const char *json,
-                                          size_t size) {
-  need("json", json);
-  return parseJsonObject<nlohmann::ordered_json>(
-      {json, size}, std::string(need.function) + ": json");
-}
-
-int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
-                         char *text, size_t capacity) {
-  return with<int64_t>(__func__, model, [&](Need need) {
-    const auto given = variablesOf(need, json, size);
-    need("text", text, capacity);
-    return copyOut(model->chatFormat().render(given).bytes(), text, capacity);
-  });
-}
-
-int64_t qwen_encode_chat(const qwen_model *model, const char *json, size_t size,
-                         int32_t flags, int32_t *ids, size_t capacity) {
-  return with<int64_t>(__func__, model, [&](Need need) {
-    const auto variables = variablesOf(need, json, size);
-    need("ids", ids, capacity);
-    checkFlags(need.function, flags,
-               QWEN_ALLOW_SPECIAL | QWEN_CONTINUE_MESSAGE);
-    const ChatFormat::Options options = {
-        .allowSpecial = (flags & QWEN_ALLOW_SPECIAL) != 0,
-        .continueFinalMessage = (flags & QWEN_CONTINUE_MESSAGE) != 0};
-    return copyOut(model->chatFormat().encode(variables, options), ids,
                    capacity);
   });
 }

@@ -6,16 +6,23 @@
 #include "qwenrt.h"
 
 #include "engine/Sampler.h"
+#include "grammar/Grammar.h"
 #include "model/MakeEngine.h"
 
 #include "qwen/Support/Error.h"
 
 #include <algorithm>
+#include <functional>
 #include <type_traits>
 
+struct qwen_threads {
+  std::shared_ptr<qwen::ThreadPool> pool;
+};
+
 struct qwen_model : qwen::Model {
-  /// `options` as qwen_options has them. Throws Error.
-  qwen_model(const char *path, const qwen::EngineOptions &options);
+  /// `options` as qwen_options has them, and what it has besides. Throws Error.
+  qwen_model(const char *path, const qwen::EngineOptions &options,
+             const qwen_threads *threads, const char *chatTemplate);
 
   qwen::Engine &engine() { return *running; }
   const qwen::Engine &engine() const { return *running; }
@@ -25,8 +32,28 @@ struct qwen_model : qwen::Model {
   /// The sequences that stopped in the last qwen_forward.
   std::span<const qwen::Failure> failures;
 
+  /// The tokens that end an answer, also of a chat if it has them.
+  std::vector<int32_t> ends() const;
+  /// Makes it first. Throws Error.
+  const qwen::GrammarCompiler &grammars() const;
+
 private:
   std::unique_ptr<qwen::Engine> running;
+  mutable std::once_flag grammarsMade;
+  mutable std::unique_ptr<qwen::GrammarCompiler> compiler;
+};
+
+/// What a grammar begins an answer with. A function, so that programs that make
+/// no grammar do not contain the library of grammars.
+struct qwen_grammar {
+  const qwen_model *model;
+  std::function<std::shared_ptr<qwen::TokenConstraint>(
+      std::span<const int32_t> prompt, bool afterReasoning)>
+      start;
+};
+
+struct qwen_template {
+  const qwen::ChatFormat format;
 };
 
 namespace qwen::capi {
@@ -67,6 +94,7 @@ constexpr const char *nameOf(const qwen_model *) { return "model"; }
 constexpr const char *nameOf(const qwen_parser *) { return "parser"; }
 constexpr const char *nameOf(const qwen_sampler *) { return "sampler"; }
 constexpr const char *nameOf(const qwen_scheduler *) { return "scheduler"; }
+constexpr const char *nameOf(const qwen_template *) { return "chat_template"; }
 
 /// Runs the body of `function`, which needs its first argument.
 template <typename ResultType, typename HandleType, typename BodyType>
@@ -87,6 +115,9 @@ int64_t copyOut(const AllType &all, ElementType *to, size_t capacity) {
   std::copy_n(all.begin(), std::min(all.size(), capacity), to);
   return std::ssize(all);
 }
+
+/// Throws Error if `flags` has a flag that the function does not know.
+void checkFlags(const char *function, int32_t flags, int32_t known);
 
 /// The options in `sampling`, or the model's if it is null. `what` names the
 /// argument in errors.

@@ -91,18 +91,66 @@ static void addBeams(Request &to, const qwen_beams &given) {
   to.beams.earlyStopping = static_cast<EarlyStopping>(from.early_stopping);
 }
 
-/// Makes the functions of `to` that get a row or choose a token.
-static void addRows(Request &to, const qwen_request &from) {
-  const auto rows = [&](RowKind kind, auto function) {
-    if (function)
-      to.rows = {kind, [=, user = from.user](std::span<const float> row) {
-                   function(user, row.data(), row.size());
-                 }};
+/// Throws Error if a request asks for rows in two ways, or in none that there
+/// is.
+static void checkRows(const qwen_request &from) {
+  if (from.want_rows < QWEN_WANT_NOTHING || from.want_rows > QWEN_WANT_HIDDEN)
+    throw Error("qwen_submit: want_rows is " + std::to_string(from.want_rows) +
+                " when 0 to 2 is needed");
+  const char *asked = nullptr;
+  const auto take = [&](bool isSet, const char *name) {
+    if (isSet && asked)
+      throw Error("qwen_submit: " + std::string(asked) + " and " + name +
+                  " are both set");
+    asked = isSet ? name : asked;
   };
-  if (from.on_hidden && from.on_logits)
-    throw Error("qwen_submit: on_hidden and on_logits are both set");
-  rows(RowKind::Hidden, from.on_hidden);
-  rows(RowKind::Logits, from.on_logits);
+  take(from.on_hidden, "on_hidden");
+  take(from.on_logits, "on_logits");
+  take(from.want_rows, "want_rows");
+}
+
+/// Writes the rows of a prompt to the memory of the program.
+static void copyRows(PromptRows &rows, const qwen_request &from,
+                     const ModelInfo &model) {
+  const int64_t width = rows.kind == RowKind::Hidden
+                            ? model.hiddenSize
+                            : model.output.width(model.vocabSize);
+  const size_t needed =
+      std::min(rows.count, from.prompt_size) * static_cast<size_t>(width);
+  needArgument("qwen_submit: rows", from.rows);
+  if (from.rows_size < needed)
+    throw Error("qwen_submit: rows has " + std::to_string(from.rows_size) +
+                " floats when " + std::to_string(needed) + " are needed");
+  rows.receive = [to = from.rows](std::span<const float> row) mutable {
+    to = std::ranges::copy(row, to).out;
+  };
+}
+
+/// Makes the functions of `to` that get a row or choose a token.
+static void addRows(Request &to, const qwen_request &from,
+                    const ModelInfo &model) {
+  checkRows(from);
+  PromptRows rows = {.kind = RowKind::Hidden, .receive = {}};
+  if (from.row_count)
+    rows.count = from.row_count < 0 ? from.prompt_size
+                                    : static_cast<size_t>(from.row_count);
+  const auto pass = [&](RowKind kind, auto function) {
+    if (function)
+      rows = {kind,
+              [=, user = from.user](std::span<const float> row) {
+                function(user, row.data(), row.size());
+              },
+              rows.count};
+  };
+  pass(RowKind::Hidden, from.on_hidden);
+  pass(RowKind::Logits, from.on_logits);
+  if (from.want_rows) {
+    rows.kind =
+        from.want_rows == QWEN_WANT_HIDDEN ? RowKind::Hidden : RowKind::Logits;
+    copyRows(rows, from, model);
+  }
+  if (rows.receive)
+    to.rows = std::move(rows);
   if (from.on_draw)
     to.onDraw = [from](std::span<const float> logits, int64_t position) {
       return passDraw(from, logits, position);
@@ -159,6 +207,21 @@ static void checkUpdates(const qwen_request &from) {
                 "on_answer and on_end, which must be NULL");
 }
 
+/// Lets the answer keep to a grammar.
+static void addGrammar(Request &to, const qwen_request &from,
+                       const qwen_model &model) {
+  if (!from.grammar)
+    return;
+  if (from.grammar->model != &model)
+    throw Error("qwen_submit: the grammar is of another model");
+  // They may leave no token of those that the grammar allows.
+  if (!to.sampling.texts.badWords.empty() || to.sampling.noRepeatNgram > 0)
+    throw Error("qwen_submit: grammar excludes bad_words and "
+                "no_repeat_ngram_size");
+  to.constraint =
+      from.grammar->start(to.prompt.ids, from.grammar_after_reasoning != 0);
+}
+
 static Request toRequest(qwen_scheduler &scheduler, const qwen_request &from) {
   if (from.prompt_size)
     needArgument("qwen_submit: prompt", from.prompt);
@@ -187,7 +250,8 @@ static Request toRequest(qwen_scheduler &scheduler, const qwen_request &from) {
   request.scorePrompt = from.score_prompt != 0;
   if (from.beams)
     addBeams(request, *from.beams);
-  addRows(request, from);
+  addRows(request, from, scheduler.model.info());
+  addGrammar(request, from, scheduler.model);
   return request;
 }
 

@@ -10,8 +10,9 @@
 |* an error unless the comment allows it.
 |*
 |* Only one thread may use a model at a time (the library has threads for the
-|* work, which models with the same number of threads share: their calls take
-|* turns), except that the functions which take a const qwen_model may run on
+|* work, which models with the same number of threads, or one qwen_threads,
+|* share: their calls take turns), except that the functions which take a const
+qwen_model may run on
 |* other threads at any time, but not qwen_failures, qwen_describe_failure,
 |* qwen_pages and qwen_free_pages. Only one thread may use a sampler or a parser
 |* at a time. Several threads may use different models, samplers and parsers at
@@ -57,6 +58,12 @@ typedef struct qwen_model qwen_model;
 
 /* Draws the tokens of one answer. */
 typedef struct qwen_sampler qwen_sampler;
+
+/* Threads that models share. */
+typedef struct qwen_threads qwen_threads;
+
+/* A chat template that takes the place of a model's. */
+typedef struct qwen_template qwen_template;
 
 /* Why a function failed, or a sequence stopped. */
 enum {
@@ -128,6 +135,12 @@ typedef struct qwen_options {
      with fewer pages and snapshots if that is little, and fails to load if it
      is too little. */
   int64_t max_memory;
+  /* The threads of the model, in place of `threads`. NULL: those of the loaded
+     models with the same number of threads, or new ones. */
+  const qwen_threads *pool;
+  /* A chat template in place of the checkpoint's, in Jinja, ending with zero.
+     NULL or "": the checkpoint's. */
+  const char *chat_template;
 } qwen_options;
 
 /* Flags of the functions that convert text to ids. */
@@ -248,6 +261,14 @@ const char *qwen_last_error(void);
 /* The version of this library, such as "0.1". */
 const char *qwen_version(void);
 
+/* Starts threads for several models, whose calls take turns: together they use
+   no more cores than one of them. `threads` is as in qwen_options. Returns NULL
+   if the system has no thread left. */
+qwen_threads *qwen_threads_new(int32_t threads);
+
+/* Frees threads when no model uses them any more. NULL is allowed. */
+void qwen_threads_free(qwen_threads *threads);
+
 /* Loads a compiled model. `options` may be NULL; then every option has its
    default. Returns NULL if the file is not an artifact of this version, is
    damaged, or needs features that this processor lacks. Load only artifacts
@@ -317,6 +338,23 @@ int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
    does. */
 int64_t qwen_encode_chat(const qwen_model *model, const char *json, size_t size,
                          int32_t flags, int32_t *ids, size_t capacity);
+
+/* Reads `size` bytes of a chat template in Jinja, for prompts of this model.
+   Returns NULL if it is not supported or the model has no tokenizer. Free it
+   before the model. Any number of threads may use it. */
+qwen_template *qwen_template_new(const qwen_model *model, const char *text,
+                                 size_t size);
+
+/* Frees a template. NULL is allowed. */
+void qwen_template_free(qwen_template *chat_template);
+
+/* The same as qwen_render_chat and qwen_encode_chat, by this template. */
+int64_t qwen_template_render(const qwen_template *chat_template,
+                             const char *json, size_t size, char *text,
+                             size_t capacity);
+int64_t qwen_template_encode(const qwen_template *chat_template,
+                             const char *json, size_t size, int32_t flags,
+                             int32_t *ids, size_t capacity);
 
 /* Converts a text that is embedded to ids, with the token that the checkpoint
    appends. The hidden values of the last one make the embedding. Arguments and

@@ -131,6 +131,22 @@ typedef struct qwen_beam_answer {
   size_t count;
 } qwen_beam_answer;
 
+/* Says which texts an answer may have (docs/structured-output.md). */
+typedef struct qwen_grammar qwen_grammar;
+
+/* The languages of grammars. */
+enum {
+  /* A JSON schema, an object or true. The answer is a document of it, on one
+     line. */
+  QWEN_GRAMMAR_JSON_SCHEMA = 0,
+  /* A regular expression, in Rust's syntax, of the whole answer. */
+  QWEN_GRAMMAR_REGEX = 1,
+  /* A JSON array of strings, none of them empty. The answer is one of them. */
+  QWEN_GRAMMAR_CHOICE = 2,
+  /* A grammar in llguidance's form of Lark. */
+  QWEN_GRAMMAR_LARK = 3
+};
+
 /* The updates that a request has. */
 enum {
   /* Tokens, the answers of a beam search, and the end. */
@@ -194,11 +210,11 @@ typedef struct qwen_request {
   /* Not 0: pass the tokens of the prompt, from the second on, to on_token. */
   int32_t score_prompt;
   void *user;
-  /* Receives the hidden values of the last token of the prompt. Nothing is
-     drawn then. */
+  /* Receives the hidden values of the last token of the prompt, or of the last
+     row_count tokens. Nothing is drawn then. */
   void (*on_hidden)(void *user, const float *values, size_t count);
-  /* Receives the logits of the last token of the prompt, or the scores of a
-     model that has "labels". Nothing is drawn then. */
+  /* Receives the logits of the same tokens, or the scores of a model that has
+     "labels". Nothing is drawn then. */
   void (*on_logits)(void *user, const float *values, size_t count);
   /* Called before each draw. Returns the id that the answer gets, or a negative
      number to let the sampler draw. */
@@ -223,6 +239,23 @@ typedef struct qwen_request {
   int32_t updates;
   /* The channel of the updates: any number. */
   int64_t channel;
+  /* Number of last tokens of the prompt whose rows on_hidden, on_logits or
+     `rows` get, one after another. 0: 1; negative: all. */
+  int64_t row_count;
+  /* In place of on_hidden and on_logits: a QWEN_WANT number. The rows are
+     written to `rows`, which has place for `rows_size` floats and must stay
+     until the request has ended. */
+  int32_t want_rows;
+  /* Not 0: the answer may begin with reasoning, which the grammar says nothing
+     of (unless the prompt has closed it). Of a model whose prompt begins the
+     reasoning, this must be set. */
+  int32_t grammar_after_reasoning;
+  float *rows;
+  size_t rows_size;
+  /* A grammar of the same model, which the answer keeps to; NULL: none. It may
+     be freed after qwen_submit. It excludes beams, bad_words and
+     no_repeat_ngram_size. */
+  const qwen_grammar *grammar;
 } qwen_request;
 
 /* What a scheduler does now, and sums since its start. */
@@ -237,6 +270,17 @@ typedef struct qwen_counts {
   int64_t drawn_tokens;
   int64_t preemptions;
 } qwen_counts;
+
+/* Makes a grammar from `size` bytes of text. Takes about a second at most, and
+   as much more for the first grammar of a model, on the thread that calls: any
+   number may do so, also while a scheduler runs. `kind` is a QWEN_GRAMMAR
+   number. Free it before the model. Returns NULL if the text is no grammar, if
+   it cannot be kept, or if this library was built without llguidance. */
+qwen_grammar *qwen_grammar_new(const qwen_model *model, int32_t kind,
+                               const char *text, size_t size);
+
+/* Frees a grammar. NULL is allowed. */
+void qwen_grammar_free(qwen_grammar *grammar);
 
 /* Starts a scheduler. It answers as many requests at once as the model has
    sequences (qwen_options). `options` may be NULL. */

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <thread>
 #include <unistd.h>
@@ -370,6 +371,14 @@ TEST_F(CApiTest, ANullArgumentIsAnError) {
   expectNull(qwen_parser_event(nullptr, nullptr), "qwen_parser_event: parser");
   expectNull(qwen_parser_state(nullptr, nullptr), "qwen_parser_state: parser");
   qwen_parser_free(nullptr);
+  EXPECT_EQ(qwen_template_new(nullptr, "", 0), nullptr);
+  EXPECT_STREQ(qwen_last_error(), "qwen_template_new: model is NULL");
+  expectNull(qwen_template_render(nullptr, "", 0, nullptr, 0),
+             "qwen_template_render: chat_template");
+  expectNull(qwen_template_encode(nullptr, "", 0, 0, nullptr, 0),
+             "qwen_template_encode: chat_template");
+  qwen_template_free(nullptr);
+  qwen_threads_free(nullptr);
 
   qwen_model *model = qwen_load(path.c_str(), nullptr);
   ASSERT_NE(model, nullptr) << qwen_last_error();
@@ -441,6 +450,44 @@ TEST_F(CApiTest, ModelsShareMemoryAndThreads) {
   qwen_free(alone);
 }
 
+TEST_F(CApiTest, ModelsNameTheirThreads) {
+  // A thread of a pool besides that of the caller.
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                         {});
+  };
+  const auto before = threads();
+  qwen_threads *pool = qwen_threads_new(2);
+  ASSERT_NE(pool, nullptr) << qwen_last_error();
+  const auto with = threads();
+  qwen_options options = loadOptions({.check = QWEN_CHECK_OFF});
+  options.pool = pool;
+  qwen_model *const models[] = {qwen_load(path.c_str(), &options),
+                                qwen_load(path.c_str(), &options)};
+  ASSERT_TRUE(models[0] && models[1]) << qwen_last_error();
+  EXPECT_EQ(threads(), with);
+  EXPECT_LE(with, before + 1);
+  options.threads = 1;
+  EXPECT_EQ(qwen_load(path.c_str(), &options), nullptr);
+  EXPECT_STREQ(qwen_last_error(), "qwen_load: pool and threads are both set");
+  // Models keep the threads.
+  qwen_threads_free(pool);
+  for (qwen_model *model : models) {
+    const qwen_token token = {1, qwen_open_sequence(model), 0,
+                              QWEN_WANT_LOGITS};
+    std::vector<float> row(40, -1);
+    EXPECT_EQ(qwen_forward(model, &token, 1, row.data()), 0);
+    EXPECT_EQ(row, std::vector<float>(40, 0));
+    qwen_free(model);
+  }
+  for (const int32_t count : {-1, 1025}) {
+    EXPECT_EQ(qwen_threads_new(count), nullptr);
+    EXPECT_EQ(qwen_last_error(), "qwen_threads_new: threads is " +
+                                     std::to_string(count) +
+                                     " when 0 (the default) to 1024 is needed");
+  }
+}
+
 TEST_F(CApiTest, DamagedWeightsStopTheModel) {
   HandmadeArtifact damaged;
   damaged.bytes.back() ^= 1;
@@ -465,7 +512,7 @@ TEST_F(CApiTest, DamagedWeightsStopTheModel) {
 
 // Programs are compiled with these structs.
 TEST(CApi, StructsKeepTheirSizes) {
-  EXPECT_EQ(sizeof(qwen_options), 56u);
+  EXPECT_EQ(sizeof(qwen_options), 72u);
   EXPECT_EQ(sizeof(qwen_token), 24u);
   EXPECT_EQ(sizeof(qwen_failure), 16u);
   EXPECT_EQ(sizeof(qwen_bias), 8u);
@@ -479,7 +526,7 @@ TEST(CApi, StructsKeepTheirSizes) {
   EXPECT_EQ(sizeof(qwen_beams), 48u);
   EXPECT_EQ(sizeof(qwen_beam_answer), 40u);
   EXPECT_EQ(sizeof(qwen_update), 32u);
-  EXPECT_EQ(sizeof(qwen_request), 184u);
+  EXPECT_EQ(sizeof(qwen_request), 224u);
   EXPECT_EQ(sizeof(qwen_counts), 72u);
   EXPECT_EQ(sizeof(qwen_parser_options), 112u);
   EXPECT_EQ(sizeof(qwen_event), 32u);

@@ -1,0 +1,356 @@
+//===- CApiModelTest.cpp - The C interface with a small model -------------===//
+
+#include "qwenrt.h"
+
+#include "grammar/Grammar.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <cstdlib>
+#include <memory>
+
+using namespace qwen;
+
+namespace {
+/// Frees what a function of the C interface made.
+template <auto Free> struct With {
+  template <typename T> void operator()(T *object) const { Free(object); }
+};
+using ModelPtr = std::unique_ptr<qwen_model, With<qwen_free>>;
+using SchedulerPtr = std::unique_ptr<qwen_scheduler, With<qwen_scheduler_free>>;
+using GrammarPtr = std::unique_ptr<qwen_grammar, With<qwen_grammar_free>>;
+using TemplatePtr = std::unique_ptr<qwen_template, With<qwen_template_free>>;
+} // namespace
+
+static ModelPtr load(const char *chatTemplate = nullptr) {
+  qwen_options options = {};
+  options.size = sizeof(options);
+  options.sequences = 2;
+  options.threads = 2;
+  options.chat_template = chatTemplate;
+  const char *file = std::getenv("QWEN_STORIES");
+  return ModelPtr(qwen_load(file ? file : "stories.qwen", &options));
+}
+
+static std::vector<int32_t> tokenize(const qwen_model &model,
+                                     std::string_view text) {
+  std::vector<int32_t> ids(200);
+  ids.resize(static_cast<size_t>(qwen_tokenize(&model, text.data(), text.size(),
+                                               0, ids.data(), ids.size())));
+  return ids;
+}
+
+static std::string detokenize(const qwen_model &model,
+                              const std::vector<int32_t> &ids) {
+  std::string text(4000, 0);
+  const int64_t size =
+      qwen_detokenize(&model, ids.data(), ids.size(), text.data(), text.size());
+  text.resize(static_cast<size_t>(std::max<int64_t>(size, 0)));
+  return text;
+}
+
+static qwen_request requestOf(const std::vector<int32_t> &prompt) {
+  qwen_request request = {};
+  request.size = sizeof(request);
+  request.prompt = prompt.data();
+  request.prompt_size = prompt.size();
+  request.updates = QWEN_UPDATES_ANSWER;
+  return request;
+}
+
+namespace {
+struct Answer {
+  std::vector<int32_t> ids;
+  int32_t reason = -1;
+  std::string error;
+};
+} // namespace
+
+/// Reads an answer up to its end.
+static Answer answerOf(qwen_scheduler &scheduler) {
+  Answer answer;
+  while (answer.reason < 0) {
+    qwen_update updates[16];
+    const int64_t count = qwen_scheduler_next(&scheduler, 0, updates, 16, -1);
+    for (const qwen_update &update :
+         std::span(updates, static_cast<size_t>(count)))
+      if (update.kind == QWEN_UPDATE_TOKEN) {
+        answer.ids.push_back(
+            static_cast<const qwen_token_event *>(update.data)->id);
+      } else {
+        const auto *ending = static_cast<const qwen_ending *>(update.data);
+        answer.reason = ending->reason;
+        answer.error = ending->text;
+      }
+  }
+  return answer;
+}
+
+//===----------------------------------------------------------------------===//
+// Rows
+//===----------------------------------------------------------------------===//
+
+/// The rows of all tokens of a prompt by qwen_forward.
+static std::vector<float> rowsOf(qwen_model &model,
+                                 const std::vector<int32_t> &prompt,
+                                 int32_t want, size_t width) {
+  std::vector<qwen_token> tokens;
+  const int32_t sequence = qwen_open_sequence(&model);
+  for (size_t i = 0; i < prompt.size(); ++i)
+    tokens.push_back({prompt[i], sequence, static_cast<int64_t>(i), want});
+  std::vector<float> rows(prompt.size() * width);
+  EXPECT_EQ(qwen_forward(&model, tokens.data(), tokens.size(), rows.data()), 0);
+  qwen_close_sequence(&model, sequence);
+  return rows;
+}
+
+TEST(CApiModel, GivesTheRowsOfAPrompt) {
+  const ModelPtr model = load();
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  const std::vector<int32_t> prompt =
+      tokenize(*model, "Once upon a time, there was a king.");
+  for (const int32_t want : {QWEN_WANT_LOGITS, QWEN_WANT_HIDDEN}) {
+    const auto width = static_cast<size_t>(want == QWEN_WANT_LOGITS
+                                               ? qwen_vocab_size(model.get())
+                                               : qwen_hidden_size(model.get()));
+    const std::vector<float> expected = rowsOf(*model, prompt, want, width);
+    const SchedulerPtr scheduler(qwen_scheduler_new(model.get(), nullptr));
+    // The second time, the prefix cache has the prompt.
+    for (const int64_t count : {-1, 0, 1, 3, 1000}) {
+      const size_t rows =
+          count == 0 ? 1 : std::min(prompt.size(), static_cast<size_t>(count));
+      std::vector<float> got(rows * width + 1, -1234);
+      qwen_request request = requestOf(prompt);
+      request.want_rows = want;
+      request.row_count = count;
+      request.rows = got.data();
+      request.rows_size = rows * width;
+      ASSERT_GT(qwen_submit(scheduler.get(), &request), 0) << qwen_last_error();
+      const Answer answer = answerOf(*scheduler);
+      EXPECT_EQ(answer.reason, QWEN_END_LENGTH) << answer.error;
+      EXPECT_TRUE(answer.ids.empty());
+      EXPECT_EQ(got.back(), -1234);
+      got.pop_back();
+      EXPECT_TRUE(
+          std::ranges::equal(got, std::span(expected).last(rows * width)));
+      request.rows_size -= 1;
+      EXPECT_EQ(qwen_submit(scheduler.get(), &request), QWEN_ERROR_GENERAL);
+      EXPECT_EQ(qwen_last_error(),
+                "qwen_submit: rows has " + std::to_string(rows * width - 1) +
+                    " floats when " + std::to_string(rows * width) +
+                    " are needed");
+    }
+  }
+}
+
+TEST(CApiModel, CallsForEachRowOfAPrompt) {
+  const ModelPtr model = load();
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  const std::vector<int32_t> prompt = tokenize(*model, "Once upon a time");
+  const auto width = static_cast<size_t>(qwen_vocab_size(model.get()));
+  const std::vector<float> expected =
+      rowsOf(*model, prompt, QWEN_WANT_LOGITS, width);
+  const SchedulerPtr scheduler(qwen_scheduler_new(model.get(), nullptr));
+  std::vector<float> got;
+  qwen_request request = requestOf(prompt);
+  request.user = &got;
+  request.row_count = -1;
+  request.on_logits = [](void *user, const float *values, size_t count) {
+    auto &to = *static_cast<std::vector<float> *>(user);
+    to.insert(to.end(), values, values + count);
+  };
+  ASSERT_GT(qwen_submit(scheduler.get(), &request), 0) << qwen_last_error();
+  EXPECT_EQ(answerOf(*scheduler).reason, QWEN_END_LENGTH);
+  EXPECT_EQ(got, expected);
+  const auto refusal = [&] {
+    EXPECT_EQ(qwen_submit(scheduler.get(), &request), QWEN_ERROR_GENERAL);
+    return std::string(qwen_last_error());
+  };
+  request.want_rows = QWEN_WANT_HIDDEN;
+  EXPECT_EQ(refusal(), "qwen_submit: on_logits and want_rows are both set");
+  request.on_logits = nullptr;
+  EXPECT_EQ(refusal(), "qwen_submit: rows is NULL");
+  request.want_rows = 3;
+  EXPECT_EQ(refusal(), "qwen_submit: want_rows is 3 when 0 to 2 is needed");
+}
+
+//===----------------------------------------------------------------------===//
+// Grammars
+//===----------------------------------------------------------------------===//
+
+static GrammarPtr grammarOf(const qwen_model &model, int32_t kind,
+                            std::string_view text) {
+  return GrammarPtr(qwen_grammar_new(&model, kind, text.data(), text.size()));
+}
+
+TEST(CApiModel, KeepsToGrammars) {
+  const ModelPtr model = load();
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  if (!hasGrammars()) {
+    EXPECT_EQ(grammarOf(*model, QWEN_GRAMMAR_REGEX, "a"), nullptr);
+    EXPECT_STREQ(
+        qwen_last_error(),
+        "this program was built without llguidance, which grammars need");
+    return;
+  }
+  const SchedulerPtr scheduler(qwen_scheduler_new(model.get(), nullptr));
+  const std::vector<int32_t> prompt = tokenize(*model, "Once upon a time");
+  struct Row {
+    int32_t kind;
+    const char *text;
+    bool (*isOf)(const std::string &answer);
+  };
+  constexpr Row kRows[] = {
+      {QWEN_GRAMMAR_JSON_SCHEMA,
+       R"({"type": "object", "properties": {"a": {"type": "boolean"}},
+           "required": ["a"], "additionalProperties": false})",
+       [](const std::string &answer) {
+         return nlohmann::json::parse(answer).at("a").is_boolean();
+       }},
+      {QWEN_GRAMMAR_REGEX, "[0-9]{3}",
+       [](const std::string &answer) {
+         return answer.size() == 3 &&
+                answer.find_first_not_of("0123456789") == std::string::npos;
+       }},
+      {QWEN_GRAMMAR_CHOICE, R"(["yes", "no"])",
+       [](const std::string &answer) {
+         return answer == "yes" || answer == "no";
+       }},
+      {QWEN_GRAMMAR_LARK, R"(start: "x" ("y" | "w") "z")",
+       [](const std::string &answer) {
+         return answer == "xyz" || answer == "xwz";
+       }},
+  };
+  for (const auto &[kind, text, isOf] : kRows) {
+    SCOPED_TRACE(text);
+    GrammarPtr grammar = grammarOf(*model, kind, text);
+    ASSERT_NE(grammar, nullptr) << qwen_last_error();
+    std::vector<int32_t> first;
+    // The model does not reason, so that both begin with the grammar.
+    for (const int32_t afterReasoning : {0, 1}) {
+      qwen_request request = requestOf(prompt);
+      request.max_tokens = 100;
+      request.grammar = grammar.get();
+      request.grammar_after_reasoning = afterReasoning;
+      ASSERT_GT(qwen_submit(scheduler.get(), &request), 0) << qwen_last_error();
+      if (afterReasoning)
+        grammar.reset();
+      const Answer answer = answerOf(*scheduler);
+      EXPECT_EQ(answer.reason, QWEN_END_STOP) << answer.error;
+      EXPECT_TRUE(isOf(detokenize(*model, answer.ids)))
+          << detokenize(*model, answer.ids);
+      if (afterReasoning)
+        EXPECT_EQ(answer.ids, first);
+      first = answer.ids;
+    }
+  }
+}
+
+TEST(CApiModel, SaysWhatIsNoGrammar) {
+  const ModelPtr model = load(), other = load();
+  ASSERT_TRUE(model && other) << qwen_last_error();
+  const auto refusal = [&](int32_t kind, std::string_view text) {
+    EXPECT_EQ(grammarOf(*model, kind, text), nullptr) << text;
+    return std::string(qwen_last_error());
+  };
+  const std::string array =
+      "qwen_grammar_new: text must be an array of strings, none of them empty";
+  for (const char *text : {"[]", "[1]", R"([""])", "{}", R"("a")"})
+    EXPECT_EQ(refusal(QWEN_GRAMMAR_CHOICE, text), array);
+  EXPECT_TRUE(
+      refusal(QWEN_GRAMMAR_CHOICE, "[").starts_with("qwen_grammar_new: text"));
+  EXPECT_EQ(refusal(4, "a"),
+            "qwen_grammar_new: kind is 4 when 0 to 3 is needed");
+  EXPECT_EQ(refusal(-1, "a"),
+            "qwen_grammar_new: kind is -1 when 0 to 3 is needed");
+  EXPECT_EQ(refusal(QWEN_GRAMMAR_REGEX, ""), "qwen_grammar_new: text is empty");
+  EXPECT_EQ(qwen_grammar_new(model.get(), 0, nullptr, 1), nullptr);
+  EXPECT_STREQ(qwen_last_error(), "qwen_grammar_new: text is NULL");
+  EXPECT_EQ(qwen_grammar_new(nullptr, 0, "a", 1), nullptr);
+  if (!hasGrammars())
+    return;
+  EXPECT_NE(refusal(QWEN_GRAMMAR_REGEX, "("), "");
+  EXPECT_NE(refusal(QWEN_GRAMMAR_JSON_SCHEMA, R"({"not": {}})").find("not"),
+            std::string::npos);
+
+  const SchedulerPtr scheduler(qwen_scheduler_new(model.get(), nullptr));
+  const std::vector<int32_t> prompt = tokenize(*model, "Once");
+  const auto submitError = [&](const qwen_request &request) {
+    EXPECT_EQ(qwen_submit(scheduler.get(), &request), QWEN_ERROR_GENERAL);
+    return std::string(qwen_last_error());
+  };
+  const GrammarPtr grammar = grammarOf(*model, QWEN_GRAMMAR_REGEX, "a+"),
+                   foreign = grammarOf(*other, QWEN_GRAMMAR_REGEX, "a+");
+  qwen_request request = requestOf(prompt);
+  request.grammar = foreign.get();
+  EXPECT_EQ(submitError(request),
+            "qwen_submit: the grammar is of another model");
+  request.grammar = grammar.get();
+  qwen_sampling sampling = {};
+  sampling.size = sizeof(sampling);
+  qwen_default_sampling(model.get(), &sampling);
+  sampling.no_repeat_ngram_size = 2;
+  request.sampling = &sampling;
+  EXPECT_EQ(submitError(request), "qwen_submit: grammar excludes bad_words and "
+                                  "no_repeat_ngram_size");
+  request.sampling = nullptr;
+  const qwen_beams beams = {sizeof(beams), 0, 2, 0, 0, 1, 1};
+  request.beams = &beams;
+  EXPECT_EQ(submitError(request),
+            "num-beams needs a request whose tokens are drawn by nothing else");
+}
+
+//===----------------------------------------------------------------------===//
+// Chat templates
+//===----------------------------------------------------------------------===//
+
+static constexpr std::string_view kTemplate =
+    "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}"
+    "{{ tools | tojson }}";
+static constexpr std::string_view kConversation =
+    R"({"messages": [{"role": "user", "content": "Hi<|im_start|>"}],
+        "tools": [1]})";
+static constexpr std::string_view kPrompt = "<|im_start|>Hi<|im_start|>[1]";
+
+TEST(CApiModel, TakesATemplateForAPrompt) {
+  const ModelPtr model = load();
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  const TemplatePtr chat(
+      qwen_template_new(model.get(), kTemplate.data(), kTemplate.size()));
+  ASSERT_NE(chat, nullptr) << qwen_last_error();
+  std::string text(100, 0);
+  const int64_t size =
+      qwen_template_render(chat.get(), kConversation.data(),
+                           kConversation.size(), text.data(), text.size());
+  EXPECT_EQ(text.substr(0, static_cast<size_t>(size)), kPrompt);
+  // The token in the message is text.
+  std::vector<int32_t> ids(100);
+  const auto encode = [&](int32_t flags) {
+    return qwen_template_encode(chat.get(), kConversation.data(),
+                                kConversation.size(), flags, ids.data(),
+                                ids.size());
+  };
+  EXPECT_GT(encode(0), encode(QWEN_ALLOW_SPECIAL));
+  EXPECT_EQ(ids[0], qwen_token_id(model.get(), "<|im_start|>"));
+  EXPECT_EQ(encode(8), QWEN_ERROR_GENERAL);
+  EXPECT_STREQ(qwen_last_error(),
+               "qwen_template_encode: flags are 8 when a sum of 0, 1 and 2 is "
+               "needed");
+  EXPECT_EQ(qwen_template_new(model.get(), "{% if %}", 8), nullptr);
+  EXPECT_NE(std::string(qwen_last_error()), "");
+}
+
+TEST(CApiModel, TakesATemplateForAModel) {
+  const ModelPtr model = load(std::string(kTemplate).c_str());
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  std::string text(100, 0);
+  const int64_t size =
+      qwen_render_chat(model.get(), kConversation.data(), kConversation.size(),
+                       text.data(), text.size());
+  EXPECT_EQ(text.substr(0, static_cast<size_t>(size)), kPrompt);
+  EXPECT_EQ(load("{% if %}"), nullptr);
+  EXPECT_NE(std::string(qwen_last_error()), "");
+  // The checkpoint's own.
+  EXPECT_NE(load(""), nullptr) << qwen_last_error();
+}
