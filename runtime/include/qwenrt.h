@@ -497,6 +497,8 @@ int64_t qwen_top_tokens(const qwen_model *model, const float *logits,
 
 #include "qwenrt_parser.h"
 
+#include "qwenrt_weights.h"
+
 #ifdef __cplusplus
 }
 #endif

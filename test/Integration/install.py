@@ -16,7 +16,7 @@ TOOLS = pathlib.Path(sys.executable).parent
 COMPILER = "/usr/lib/llvm-22/bin/clang"
 checks = Checks()
 expect = checks.expect
-FILES = """bin/qwen-opt bin/qwen-run include/qwenrt.h include/qwenrt_parser.h include/qwenrt_scheduler.h lib/libqwenrt.so lib/libqwenrt.so.0 lib/libqwenrt.so.{version}
+FILES = """bin/qwen-opt bin/qwen-run include/qwenrt.h include/qwenrt_parser.h include/qwenrt_scheduler.h include/qwenrt_weights.h lib/libqwenrt.so lib/libqwenrt.so.0 lib/libqwenrt.so.{version}
     lib/cmake/qwenrt/qwenrtConfig.cmake lib/cmake/qwenrt/qwenrtConfig-release.cmake lib/cmake/qwenrt/qwenrtConfigVersion.cmake
     lib/pkgconfig/qwenrt.pc
     share/man/man1/qwen-run.1 share/bash-completion/completions/qwen-run share/zsh/{zsh}/_qwen-run

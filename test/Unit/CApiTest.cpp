@@ -378,6 +378,12 @@ TEST_F(CApiTest, ANullArgumentIsAnError) {
   expectNull(qwen_template_encode(nullptr, "", 0, 0, nullptr, 0),
              "qwen_template_encode: chat_template");
   qwen_template_free(nullptr);
+  expectNull(qwen_weight_format_at(0, nullptr),
+             "qwen_weight_format_at: format");
+  expectNull(qwen_quantize_rows(nullptr, nullptr, 0, 0, nullptr),
+             "qwen_quantize_rows: format");
+  expectNull(qwen_quantize_rows("q4_0", nullptr, 0, 0, nullptr),
+             "qwen_quantize_rows: parts");
   qwen_threads_free(nullptr);
 
   qwen_model *model = qwen_load(path.c_str(), nullptr);
@@ -528,6 +534,8 @@ TEST(CApi, StructsKeepTheirSizes) {
   EXPECT_EQ(sizeof(qwen_update), 32u);
   EXPECT_EQ(sizeof(qwen_request), 224u);
   EXPECT_EQ(sizeof(qwen_counts), 72u);
+  EXPECT_EQ(sizeof(qwen_weight_format), 40u);
+  EXPECT_EQ(sizeof(qwen_weight_parts), 72u);
   EXPECT_EQ(sizeof(qwen_parser_options), 112u);
   EXPECT_EQ(sizeof(qwen_event), 32u);
   EXPECT_EQ(sizeof(qwen_answer_state), 32u);
@@ -535,10 +543,12 @@ TEST(CApi, StructsKeepTheirSizes) {
 
 // CApiProgram.c
 extern "C" int runFirstProgram(const char *path);
+extern "C" int runSecondProgram(const char *path);
 extern "C" int runFurtherProgram(const char *path);
 
 TEST_F(CApiTest, RunsProgramsOfOtherVersions) {
   EXPECT_EQ(runFirstProgram(path.c_str()), 0) << qwen_last_error();
+  EXPECT_EQ(runSecondProgram(path.c_str()), 0) << qwen_last_error();
   EXPECT_EQ(runFurtherProgram(path.c_str()), 0) << qwen_last_error();
 }
 
