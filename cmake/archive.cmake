@@ -1,5 +1,5 @@
-# Makes an archive of what a build installs, in FOLDER. Its files have the time of
-# SOURCE_DATE_EPOCH. LEVEL is zstd's.
+# Makes an archive and a wheel of what a build installs, in FOLDER. Their files have the
+# time of SOURCE_DATE_EPOCH. LEVEL is zstd's; zlib's is less.
 #   cmake -DBUILD=build/host -DFOLDER=build/packages -DLEVEL=19 -P cmake/archive.cmake
 include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 # It names the archive.
@@ -15,4 +15,6 @@ qwen_step(${install} --component archive)
 qwen_step(tar --create --file ${archive}.tmp --use-compress-program "zstd -q -${LEVEL} -T0" --directory ${stage}
   --format=gnu --sort=name --mtime=@$ENV{SOURCE_DATE_EPOCH} --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX ${CPACK_PACKAGE_FILE_NAME})
 file(RENAME ${archive}.tmp ${archive})
+math(EXPR level "${LEVEL} / 3")
+qwen_step(${QWEN_TOOLS_DIR}/python python/wheel.py ${BUILD} ${stage}/${CPACK_PACKAGE_FILE_NAME} ${FOLDER} ${level})
 file(REMOVE_RECURSE ${stage})

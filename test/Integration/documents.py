@@ -10,7 +10,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = ("bench", "calibration", "cmake", "deploy", "docs", "examples", "export", "include", "lib", "runtime", "test", "tools", "web", ".ci")
+FOLDERS = ("bench", "calibration", "cmake", "deploy", "docs", "examples", "export", "include", "lib", "python", "runtime", "test", "tools", "web", ".ci")
 # What tools write: pages, data, and the bundle of the page.
 LEFT_OUT = ("docs/decisions", "docs/notebook", "docs/images", "test/Inputs/checkpoints", "web/dist", "web/node_modules")
 GENERATED = {"dialect.md", "server-options.md"}

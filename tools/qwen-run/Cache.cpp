@@ -102,6 +102,14 @@ static void prune(uint64_t most) {
     writeOut("removed " + folder->fileOf(name).string() + "\n");
 }
 
+static void add(const ModelFile &model) {
+  // Another file than one of the cache disappears with this process.
+  if (model.path().starts_with("/proc/self/fd/"))
+    throw Error("the cache cannot be used; set XDG_CACHE_HOME to a folder of "
+                "your own");
+  writeOut(model.path() + "\n");
+}
+
 void qwen::run::addCache(const Command &program) {
   const Command sub = program.addCommand(
       "cache", "Show or remove the files that commands compiled of a MODEL");
@@ -129,6 +137,13 @@ void qwen::run::addCache(const Command &program) {
       "Remove further files until all together have this size at most; "
       "default is no limit; units are b, k, m, g and t, of 1024");
   less.onRun([most] { prune(*most); });
+
+  const auto model = std::make_shared<ModelFile>();
+  const Command addition = sub.addCommand(
+      "add", "Compile a MODEL unless the cache has it, and print the path of "
+             "its file");
+  addFile(addition, *model);
+  addition.onRun([model] { add(*model); });
 
   const Command path = sub.addCommand("path", "Print the folder");
   path.onRun([] { writeOut(requirePath().string() + "\n"); });

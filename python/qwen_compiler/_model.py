@@ -1,0 +1,248 @@
+"""A model in the process."""
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import weakref
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, TypedDict, overload
+
+from . import _declarations as c
+from . import _running
+from ._answers import Delta, Result
+from ._errors import Error
+from ._flight import Task
+from ._handle import Handle
+from ._library import all_bytes, all_ids, encoded, ids_array, library, sized
+from ._messages import Message, template_messages
+from ._programs import cached_file
+from ._sampling import SamplingParams
+
+
+class TokensPrompt(TypedDict):
+    """A prompt of token ids, as vLLM names it."""
+
+    prompt_token_ids: Sequence[int]
+
+
+class TextPrompt(TypedDict):
+    """A prompt of text, as vLLM names it."""
+
+    prompt: str
+
+
+Prompt = str | Sequence[int] | TokensPrompt | TextPrompt
+Params = SamplingParams | Sequence[SamplingParams] | None
+CHECKS = {"background": c.QWEN_CHECK_BACKGROUND, "now": c.QWEN_CHECK_NOW, "off": c.QWEN_CHECK_OFF}
+# Answers at once, if load gets no other number. Memory of the cache of keys and values is taken where it is used.
+SEQUENCES = 8
+
+
+def load(model: str | os.PathLike[str], **options: Any) -> Model:
+    """Loads a model: a compiled file, the folder of a checkpoint, a GGUF file, or a name in Hugging Face's cache.
+
+    What is not compiled is compiled into the cache of `qwen-run`, once. `options` are those of `qwen-run`: threads, sequences (answers at
+    once, 8 by default), kv_pages, check ("background", "now" or "off"), lock, max_memory in bytes and others of qwen_options in qwenrt.h,
+    and options of the compile such as weights="q4_0". Raises Error with the line that `qwen-run` would print.
+    """
+    path = os.fspath(model)
+    engine = {name for name, _ in c.qwen_options._fields_}
+    given = {name: options.pop(name) for name in list(options) if name in engine}
+    if options or not is_compiled(path):
+        path = cached_file(path, options)
+    given.setdefault("sequences", SEQUENCES)
+    check = given.get("check", "background")
+    if check not in CHECKS:
+        raise Error(f"check is {check!r} when one of {', '.join(CHECKS)} is needed")
+    try:
+        return Model(Handle(path, sized(c.qwen_options, **{**given, "check": CHECKS[check]})))
+    except TypeError as error:
+        raise Error(f"an option of the model has a wrong type: {error}") from None
+
+
+def is_compiled(path: str) -> bool:
+    """Whether it is a file and no GGUF file."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) != b"GGUF"
+    except OSError:
+        return False
+
+
+class Model:
+    """A model that `load` made. Threads and tasks of asyncio may use it at once: each answer is the one that it would be alone.
+
+    A model is closed by `close`, at the end of a `with`, with its last reference, or with the program.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        """For `load`."""
+        self._handle = handle
+        # The handle closes itself when the program ends.
+        weakref.finalize(self, handle.finalize).atexit = False
+        with handle.use() as native:
+            self.vocab_size: int = library().qwen_vocab_size(native)
+            """Number of token ids."""
+            self.context_size: int = library().qwen_context_size(native)
+            """Maximum number of tokens of prompt and answer."""
+            self.info: dict[str, Any] = json.loads(all_bytes(library().qwen_model_info, native))
+            """The manifest (docs/artifact.md): architecture, shapes, formats and defaults."""
+            self._ends = all_ids(library().qwen_end_tokens, native, 0)
+
+    @property
+    def path(self) -> str:
+        """The compiled file."""
+        return self._handle.path
+
+    @property
+    def closed(self) -> bool:
+        """Whether the model is closed."""
+        return self._handle.closed
+
+    def close(self) -> None:
+        """Ends all answers and frees the model. Does nothing if it is closed."""
+        self._handle.close()
+
+    def __enter__(self) -> Model:
+        """Returns the model."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None) -> None:
+        """Closes the model."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """The model's file."""
+        return f"<qwen_compiler.Model {self.path}{' (closed)' if self.closed else ''}>"
+
+    # Text and tokens.
+
+    def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+        """The token ids of a text. Without `special`, names of special tokens are ordinary text."""
+        data = encoded(text)
+        with self._handle.use() as native:
+            return all_ids(library().qwen_tokenize, native, data, len(data), c.QWEN_ALLOW_SPECIAL if special else 0)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of token ids. Bytes that are no character become U+FFFD."""
+        return self.detokenize_bytes(ids).decode(errors="replace")
+
+    def detokenize_bytes(self, ids: Sequence[int]) -> bytes:
+        """The bytes of token ids."""
+        array = ids_array(ids)
+        with self._handle.use() as native:
+            return all_bytes(library().qwen_detokenize, native, array, len(array))
+
+    def apply_chat_template(self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None = None, **variables: Any) -> str:
+        """The text of a conversation by the model's chat template, whose other `variables` may be given."""
+        data = self._variables(messages, tools, variables)
+        with self._handle.use() as native:
+            return all_bytes(library().qwen_render_chat, native, data, len(data)).decode()
+
+    def _variables(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, variables: Mapping[str, Any]) -> bytes:
+        given = {"messages": template_messages(messages), **variables}
+        if tools:
+            given["tools"] = list(tools)
+        return json.dumps(given).encode()
+
+    # Answers.
+
+    @overload
+    def generate(self, prompts: Prompt | Sequence[Prompt], params: Params = None, *, stream: Literal[False] = False) -> list[Result]: ...
+
+    @overload
+    def generate(self, prompts: Prompt | Sequence[Prompt], params: Params = None, *, stream: Literal[True]) -> Iterator[Delta]: ...
+
+    def generate(self, prompts: Prompt | Sequence[Prompt], params: Params = None, *, stream: bool = False) -> list[Result] | Iterator[Delta]:
+        """Continues a prompt or many, and returns their results in the order of the prompts; with `stream`, parts of answers as they come.
+
+        A prompt is a text or token ids. `params` are those of all prompts, or one for each. All answers run at once, as many as the model
+        has sequences. Raises AnswerError if an answer failed; the others go on to their ends.
+        """
+        tasks = self._text_tasks(prompts, params)
+        return _running.stream(self._handle, tasks) if stream else _running.generate(self._handle, tasks)
+
+    @overload
+    def agenerate(self, prompts: Prompt | Sequence[Prompt], params: Params = None, *,
+                  stream: Literal[False] = False) -> Coroutine[Any, Any, list[Result]]: ...
+
+    @overload
+    def agenerate(self, prompts: Prompt | Sequence[Prompt], params: Params = None, *, stream: Literal[True]) -> AsyncIterator[Delta]: ...
+
+    def agenerate(self, prompts: Prompt | Sequence[Prompt], params: Params = None, *,
+                  stream: bool = False) -> Coroutine[Any, Any, list[Result]] | AsyncIterator[Delta]:
+        """`generate` for asyncio: to be awaited, or with `stream` an asynchronous iterator. A task that is cancelled ends its answers."""
+        tasks = self._text_tasks(prompts, params)
+        return _running.astream(self._handle, tasks) if stream else _running.agenerate(self._handle, tasks)
+
+    @overload
+    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
+             stream: Literal[False] = False, **variables: Any) -> Result: ...
+
+    @overload
+    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
+             stream: Literal[True], **variables: Any) -> Iterator[Delta]: ...
+
+    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
+             stream: bool = False, **variables: Any) -> Result | Iterator[Delta]:
+        """Answers a conversation; with `stream`, returns parts of the answer as they come.
+
+        `messages` and `tools` have OpenAI's form. `variables` are those of the chat template, such as enable_thinking=False. Without
+        `params` an answer may have the rest of the context.
+        """
+        task = self._chat_task(messages, params, tools, variables)
+        return _running.stream(self._handle, [task]) if stream else _running.generate(self._handle, [task])[0]
+
+    @overload
+    def achat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
+              stream: Literal[False] = False, **variables: Any) -> Coroutine[Any, Any, Result]: ...
+
+    @overload
+    def achat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
+              stream: Literal[True], **variables: Any) -> AsyncIterator[Delta]: ...
+
+    def achat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
+              stream: bool = False, **variables: Any) -> Coroutine[Any, Any, Result] | AsyncIterator[Delta]:
+        """`chat` for asyncio: to be awaited, or with `stream` an asynchronous iterator."""
+        task = self._chat_task(messages, params, tools, variables)
+
+        async def answer() -> Result:
+            return (await _running.agenerate(self._handle, [task]))[0]
+
+        return _running.astream(self._handle, [task]) if stream else answer()
+
+    def _text_tasks(self, prompts: Prompt | Sequence[Prompt], params: Params) -> list[Task]:
+        given = prompt_list(prompts)
+        each = [params or SamplingParams()] * len(given) if params is None or isinstance(params, SamplingParams) else list(params)
+        if len(each) != len(given):
+            raise Error(f"there are {len(each)} params for {len(given)} prompts")
+        return [Task(i, *self._prompt(prompt), self._ends, of) for i, (prompt, of) in enumerate(zip(given, each))]
+
+    def _prompt(self, prompt: Prompt) -> tuple[str | None, list[int]]:
+        """Text and ids of a prompt. An empty one is the token that begins a text, if the model has it."""
+        if isinstance(prompt, Mapping):
+            prompt = prompt["prompt_token_ids"] if "prompt_token_ids" in prompt else prompt["prompt"]
+        text = prompt if isinstance(prompt, str) else None
+        ids = self.tokenize(text) if text is not None else [int(each) for each in prompt]  # type: ignore[arg-type]
+        begin = self.info.get("generation", {}).get("bos_token_id")
+        return text, ids or ([begin] if begin is not None else [])
+
+    def _chat_task(self, messages: Sequence[Message], params: SamplingParams | None, tools: Sequence[Mapping[str, Any]] | None,
+                   variables: Mapping[str, Any]) -> Task:
+        data = self._variables(messages, tools, variables)
+        with self._handle.use() as native:
+            ids = all_ids(library().qwen_encode_chat, native, data, len(data), 0)
+            ends = all_ids(library().qwen_end_tokens, native, 1)
+        return Task(0, None, ids, ends, params or SamplingParams(max_tokens=None), chat=True, tools=[dict(tool) for tool in tools or []])
+
+
+def prompt_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """One prompt, or many, as a list."""
+    if isinstance(prompts, (str, Mapping)):
+        return [prompts]
+    given = list(prompts)
+    if given and not isinstance(given[0], (str, Mapping, Sequence)):
+        return [given]  # type: ignore[list-item]
+    return given  # type: ignore[return-value]

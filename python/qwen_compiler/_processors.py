@@ -1,0 +1,69 @@
+"""Functions of Python that change logits before a draw."""
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from ._errors import Error
+from ._handle import Handle
+from ._library import check, library
+from ._sampling import LogitsProcessor
+
+
+@functools.cache
+def numpy() -> Any:
+    """NumPy, or None without it."""
+    try:
+        import numpy as module
+    except ImportError:
+        return None
+    return module
+
+
+class Processors:
+    """The processors of one answer, with a sampler that draws as the scheduler's own does."""
+
+    def __init__(self, handle: Handle, functions: Sequence[LogitsProcessor], sampling: Any, answer: int, prompt: list[int]) -> None:
+        """The options of the sampler are those of the request."""
+        self.functions = functions
+        self.tokens = list(prompt)
+        self.size = library().qwen_vocab_size(handle.model)
+        self.sampler = check(library().qwen_sampler_new(handle.model, ctypes.byref(sampling), answer))
+        for token in prompt:
+            check(library().qwen_sampler_accept(self.sampler, token))
+
+    def draw(self, draw: Any) -> int:
+        """The next token. Raises what a processor raises."""
+        logits = self._copy(draw.logits)
+        for function in self.functions:
+            changed = function(list(self.tokens), logits)
+            if changed is not None:
+                logits = changed
+        token = check(library().qwen_sample(self.sampler, self._pointer(logits), draw.position))
+        self.tokens.append(token)
+        return int(token)
+
+    def _copy(self, row: Any) -> Any:
+        if module := numpy():
+            return module.ctypeslib.as_array(row, (self.size,)).copy()
+        copy = (ctypes.c_float * self.size)()
+        ctypes.memmove(copy, row, ctypes.sizeof(copy))
+        return copy
+
+    def _pointer(self, logits: Any) -> Any:
+        if module := numpy():
+            # The array lives until the call returns, because the pointer keeps it.
+            logits = module.ascontiguousarray(logits, module.float32)
+            if logits.shape != (self.size,):
+                raise Error(f"a logits processor returned the shape {logits.shape} when ({self.size},) is needed")
+            return logits.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        if len(logits) != self.size:
+            raise Error(f"a logits processor returned {len(logits)} logits when {self.size} are needed")
+        return logits if isinstance(logits, ctypes.Array) else (ctypes.c_float * self.size)(*logits)
+
+    def free(self) -> None:
+        """Frees the sampler."""
+        library().qwen_sampler_free(self.sampler)
+        self.sampler = 0

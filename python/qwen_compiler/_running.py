@@ -1,0 +1,143 @@
+"""Waits for answers: blocking, as a stream, and in asyncio."""
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from ._answers import Completion, Delta, Result
+from ._errors import AnswerError, ClosedError, Error
+from ._flight import Flight, Task
+from ._handle import Handle
+
+Listener = Callable[[Flight, Delta | None], None]
+
+
+def start(handle: Handle, tasks: list[Task], listen: Listener, *, streams: bool = False) -> list[Flight]:
+    """Starts all answers to all prompts. Raises Error, without any of them, if one cannot run."""
+    flights: list[Flight] = []
+    try:
+        for task in tasks:
+            seed = random.getrandbits(53) if task.params.seed is None else task.params.seed
+            for index in range(task.params.n):
+                flights.append(Flight(handle, task, index, seed, listen, streams))
+    except BaseException:
+        stop(flights)
+        raise
+    return flights
+
+
+def stop(flights: list[Flight]) -> None:
+    """Ends what runs, within a step of the model."""
+    for flight in flights:
+        flight.cancel()
+    for flight in flights:
+        if not flight.handle.exits:
+            flight.ended.wait()
+
+
+def results_of(flights: list[Flight]) -> list[Result]:
+    """The results in the order of the prompts. Raises the error of answers that failed."""
+    results: dict[int, Result] = {}
+    for flight in flights:
+        task = flight.task
+        result = results.setdefault(task.number, Result(task.text, task.ids, [], flight.prompt_logprobs, flight.cached))
+        result.outputs.append(flight.answer)
+    ordered = list(results.values())
+    for result in ordered:
+        for answer in result.outputs:
+            if answer.error:
+                raise_error(answer, ordered)
+    return ordered
+
+
+def raise_error(answer: Completion, results: list[Result]) -> None:
+    """Raises the error of an answer, with what others became."""
+    error = answer.error
+    if isinstance(error, ClosedError):
+        raise error
+    code = error.code if isinstance(error, Error) else -1
+    raise AnswerError(str(error) or type(error).__name__, code, results) from error
+
+
+def generate(handle: Handle, tasks: list[Task]) -> list[Result]:
+    """All answers. An interrupt ends them."""
+    flights = start(handle, tasks, lambda *_: None)
+    try:
+        for flight in flights:
+            flight.ended.wait()
+    except BaseException:
+        stop(flights)
+        raise
+    return results_of(flights)
+
+
+def stream(handle: Handle, tasks: list[Task]) -> Iterator[Delta]:
+    """The parts of all answers as they come. An iterator that is closed ends them."""
+    arrived: queue.SimpleQueue[Delta | None] = queue.SimpleQueue()
+    flights = start(handle, tasks, lambda _, delta: arrived.put(delta), streams=True)
+    try:
+        left = len(flights)
+        while left:
+            delta = arrived.get()
+            if delta:
+                yield delta
+            else:
+                left -= 1
+        results_of(flights)
+    finally:
+        stop(flights)
+
+
+class _Loop:
+    """Calls functions in a loop of asyncio from other threads."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Does nothing if the loop has ended."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(function, *arguments)
+
+
+async def agenerate(handle: Handle, tasks: list[Task]) -> list[Result]:
+    """All answers. A task that is cancelled ends them."""
+    loop, left, done = _Loop(), sum(task.params.n for task in tasks), asyncio.Event()
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            done.set()
+
+    flights = start(handle, tasks, lambda _, delta: None if delta else loop.call(count))
+    try:
+        if flights:
+            await done.wait()
+    finally:
+        for flight in flights:
+            flight.cancel()
+    return results_of(flights)
+
+
+async def astream(handle: Handle, tasks: list[Task]) -> AsyncIterator[Delta]:
+    """The parts of all answers as they come. A task that is cancelled ends them."""
+    loop = _Loop()
+    arrived: asyncio.Queue[Delta | None] = asyncio.Queue()
+    flights = start(handle, tasks, lambda _, delta: loop.call(arrived.put_nowait, delta), streams=True)
+    try:
+        left = len(flights)
+        while left:
+            delta = await arrived.get()
+            if delta:
+                yield delta
+            else:
+                left -= 1
+        results_of(flights)
+    finally:
+        for flight in flights:
+            flight.cancel()
