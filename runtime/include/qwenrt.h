@@ -12,16 +12,15 @@
 |* Only one thread may use a model at a time (the library has threads for the
 |* work, which models with the same number of threads, or one qwen_threads,
 |* share: their calls take turns), except that the functions which take a const
-qwen_model may run on
-|* other threads at any time, but not qwen_failures, qwen_describe_failure,
-|* qwen_pages and qwen_free_pages. Only one thread may use a sampler or a parser
-|* at a time. Several threads may use different models, samplers and parsers at
-|* once.
+|* qwen_model may run on other threads at any time, but not qwen_failures,
+|* qwen_describe_failure, qwen_pages and qwen_free_pages. Only one thread may
+|* use a sampler or a parser at a time. Several threads may use different
+|* models, samplers and parsers at once.
 |*
 |* The threads of a model belong to the process that loaded it. In a child of
-fork,
-|* qwen_forward fails; qwen_free and all functions that run no tokens work. Load
-|* the model in the child instead: the processes share the pages of its file.
+|* fork, qwen_forward fails; qwen_free and all functions that run no tokens
+|* work. Load the model in the child instead: the processes share the pages of
+|* its file.
 |*
 |* A library runs programs that were compiled with the header of an older or a
 |* newer one. A struct whose first member is `size` may get further members at
