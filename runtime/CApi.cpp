@@ -30,6 +30,10 @@ static_assert(static_cast<int>(WeightCheck::Background) ==
                   QWEN_CHECK_BACKGROUND &&
               static_cast<int>(WeightCheck::Now) == QWEN_CHECK_NOW &&
               static_cast<int>(WeightCheck::Off) == QWEN_CHECK_OFF);
+static_assert(static_cast<int>(Speculate::Off) == QWEN_SPECULATE_OFF &&
+              static_cast<int>(Speculate::Auto) == QWEN_SPECULATE_AUTO &&
+              static_cast<int>(Speculate::Lookup) == QWEN_SPECULATE_LOOKUP &&
+              kSpeculates == 3);
 static_assert(
     -static_cast<int>(ErrorKind::General) == QWEN_ERROR_GENERAL &&
     -static_cast<int>(ErrorKind::NotFinite) == QWEN_ERROR_NOT_FINITE &&

@@ -4,6 +4,7 @@
 
 #include "engine/Beams.h"
 #include "engine/SteadyClock.h"
+#include "engine/drafters/Drafters.h"
 
 #include "qwen/ABI/Blocks.h"
 
@@ -15,8 +16,7 @@
 
 using namespace qwen;
 
-/// Number of positions that a sequence can lose without a snapshot.
-static int64_t stepBackOf(const Manifest &manifest) {
+int64_t qwen::stepBackOf(const Manifest &manifest) {
   int64_t most = manifest.model.context;
   for (const CacheInfo &cache : manifest.caches)
     if (cache.kind == CacheKind::Fixed)
@@ -31,12 +31,17 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
                      : engine.maxCallTokens()),
       rowsOfCall(std::min(engine.maxCallTokens(), engine.maxCallRows())),
       paced(options.paced), mostDrafts(stepBackOf(engine.manifest())),
+      fixedDrafts(options.drafts),
       pages(engine.state(), options.prefixCache,
             options.snapshotEvery.value_or(engine.snapshotEvery()),
             options.store),
       pace(engine.state().maxSequences() + engine.maxCallRows(), mostPrompt,
            model.experts.has_value()),
-      drafter(options.drafter ? options.drafter(engine) : nullptr),
+      draftPace(engine.state().maxSequences() + engine.maxCallRows(),
+                rowsOfCall),
+      drafter(options.drafter  ? options.drafter(engine)
+              : mostDrafts > 0 ? makeDrafter(engine.speculate(), engine)
+                               : nullptr),
       receiver([this](std::span<const Engine::Row> rows) { receive(rows); }) {
   const auto sequences = static_cast<size_t>(engine.state().maxSequences());
   running.reserve(sequences);
@@ -50,6 +55,7 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
   owners.reserve(tokens);
   drafts.reserve(static_cast<size_t>(rowsOfCall));
   places.reserve(static_cast<size_t>(engine.maxCallTokens()));
+  wishes.reserve(sequences);
 }
 
 // Only memory can lack.
@@ -309,16 +315,39 @@ void Batcher::draft() {
       prompts ? std::max(prompts, pace.leastPrompt() - beside) : 0;
   int64_t left =
       std::max<int64_t>(0, alignTo(decoding, rowsOfCall) - decoding - kept);
+  const std::span<Track *const> tracks(order.begin(), late);
+  wish(tracks, left);
   int64_t spare = pages.spare();
-  int64_t tracks = late - order.begin();
-  for (Track *track : std::span(order.begin(), late)) {
-    const int64_t count =
-        draft(*track, std::min({left / tracks--, pages.room(*track, spare) - 1,
-                                mostDrafts, track->job().mostDrafts()}));
-    spare -= pages.pagesFor(*track, count + 1);
+  for (size_t i = 0; i < tracks.size(); ++i) {
+    Track &track = *tracks[i];
+    const int64_t share =
+        fixedDrafts ? std::min(fixedDrafts,
+                               left / static_cast<int64_t>(tracks.size() - i))
+                    : wishes[i].count;
+    const int64_t count = draft(
+        track, std::min({share, wishes[i].most, pages.room(track, spare) - 1}));
+    spare -= pages.pagesFor(track, count + 1);
     left -= count;
     decoding += count;
   }
+}
+
+void Batcher::wish(std::span<Track *const> tracks, int64_t most) {
+  wishes.clear();
+  for (Track *track : tracks) {
+    Job &job = track->job();
+    DraftWish &wish = wishes.emplace_back(&job.drafts().shares, 0, 0);
+    if (!job.hasDrafter())
+      continue;
+    attempt(job, [&] {
+      wish.strength = drafter->strength(*track);
+      if (wish.strength >= 0)
+        wish.most = std::min({most, mostDrafts, job.mostDrafts(),
+                              pages.room(*track, pages.spare()) - 1});
+    });
+  }
+  if (!fixedDrafts)
+    draftPace.choose(wishes, decoding, most);
 }
 
 int64_t Batcher::draft(Track &track, int64_t most) {
@@ -377,15 +406,18 @@ void Batcher::step() {
   hold();
   startWaiting();
   reservePages();
+  const int64_t start = steadyNanoseconds();
   plan();
   if (batch.empty())
     return;
-  const int64_t start = steadyNanoseconds();
   run();
   tellAccepted();
   force();
-  pace.record(decoding, promptTokens,
-              static_cast<double>(steadyNanoseconds() - start) * 1e-9);
+  const double seconds =
+      static_cast<double>(steadyNanoseconds() - start) * 1e-9;
+  pace.record(decoding, promptTokens, seconds);
+  if (drafter && promptTokens == 0)
+    draftPace.record(std::ssize(batch), seconds);
   ++sums.steps;
   sums.promptTokens += promptTokens;
   for (const std::unique_ptr<Job> &job : running.all())
@@ -499,11 +531,20 @@ void Batcher::follow() {
 }
 
 void Batcher::tellAccepted() {
-  if (drafter)
-    for (Track *track : order)
-      if (const int64_t drafted = track->takeDrafted())
-        attempt(track->job(),
-                [&] { drafter->accept(*track, drafted, track->accepted()); });
+  for (size_t i = 0; i < wishes.size(); ++i) {
+    Track &track = *order[i];
+    const int64_t drafted = track.takeDrafted(), accepted = track.accepted();
+    if (!drafted)
+      continue;
+    DraftRecord &record = track.job().drafts();
+    record.drafted += drafted;
+    record.accepted += accepted;
+    ++sums.drafts;
+    sums.draftTokens += drafted;
+    sums.acceptedTokens += accepted;
+    draftPace.accept(record.shares, wishes[i].strength, drafted, accepted);
+    attempt(track.job(), [&] { drafter->accept(track, drafted, accepted); });
+  }
 }
 
 void Batcher::beginDrafts(Job &job) {
@@ -515,13 +556,13 @@ void Batcher::beginDrafts(Job &job) {
   for (Sampler &sampler : samplers)
     job.track().reserveSampler(sampler);
   drafter->begin(job.track());
-  job.setDrafter(true);
+  job.drafts().isOn = true;
 }
 
 void Batcher::endDrafts(Job &job) {
   if (job.hasDrafter())
     drafter->end(job.track());
-  job.setDrafter(false);
+  job.drafts().isOn = false;
 }
 
 /// Tokens of an answer that a step appends without a draw, at most: each takes

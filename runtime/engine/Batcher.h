@@ -9,6 +9,7 @@
 #ifndef QWEN_RUNTIME_ENGINE_BATCHER_H
 #define QWEN_RUNTIME_ENGINE_BATCHER_H
 
+#include "engine/DraftPace.h"
 #include "engine/Engine.h"
 #include "engine/Job.h"
 #include "engine/JobPages.h"
@@ -30,8 +31,11 @@ struct BatcherOptions {
   bool prefixCache = true;
   /// Replaces Engine::snapshotEvery.
   std::optional<int64_t> snapshotEvery = {};
-  /// Makes the drafter. Empty: there are no drafts.
+  /// Makes the drafter, in place of the one of Engine::speculate.
   MakeDrafterFn drafter = {};
+  /// Drafts that each answer has in a step, if there is room; 0: as many as
+  /// save time (DraftPace).
+  int64_t drafts = 0;
   /// Keeps pages and snapshots of requests that have a root. Null: none does.
   /// Must outlive the batcher.
   PageStore *store = nullptr;
@@ -48,10 +52,17 @@ struct BatcherCounts {
   int64_t cachedTokens = 0;
   int64_t drawnTokens = 0;
   int64_t preemptions = 0;
+  /// Times that an answer had drafts in a step, those drafts, and the accepted
+  /// ones.
+  int64_t drafts = 0, draftTokens = 0, acceptedTokens = 0;
   /// Time of all threads in which constraints found the tokens that may come,
   /// followed the answers and masked the logits.
   int64_t constraintNanoseconds = 0;
 };
+
+/// Number of positions that a sequence can lose without a snapshot, which its
+/// drafts need.
+int64_t stepBackOf(const Manifest &manifest);
 
 /// One thread uses a batcher, and no one else opens sequences of its engine. A
 /// step allocates nothing unless a request starts or ends.
@@ -119,9 +130,12 @@ private:
   /// Fills `order`, and counts the tokens that decode without drafts. Returns
   /// the first track whose prompt runs, or null.
   const Track *findOrder();
-  /// Asks the drafter for as many tokens as run in the calls that the step
-  /// makes without them.
+  /// Asks the drafter for tokens that run in the calls which the step makes
+  /// without them.
   void draft();
+  /// Fills `wishes` for tracks that decode, and has DraftPace share `most`
+  /// drafts among them.
+  void wish(std::span<Track *const> tracks, int64_t most);
   /// Asks it for at most `most` tokens of a track. Returns their number.
   int64_t draft(Track &track, int64_t most);
   /// Maximum number of prompt tokens of this step beside those that decode.
@@ -166,8 +180,10 @@ private:
   const bool paced;
   /// Maximum number of drafts of a sequence.
   const int64_t mostDrafts;
+  const int64_t fixedDrafts;
   JobPages pages;
   StepPace pace;
+  DraftPace draftPace;
   const std::unique_ptr<Drafter> drafter;
   /// Made in advance, because none can be made without memory.
   const Error noMemory{"out of memory", ErrorKind::NoMemory};
@@ -182,6 +198,8 @@ private:
   /// The drafts of a track, and the tokens of a call.
   std::vector<int32_t> drafts;
   std::vector<Step::Place> places;
+  /// Those of the first tracks of `order`.
+  std::vector<DraftWish> wishes;
   /// Rows of a track, [begin, end) of the rows of a call, from which a sampler
   /// draws. Null stands for the track's own.
   struct Range {

@@ -237,6 +237,7 @@ Engine::Engine(const Manifest &manifest, std::span<const WeightImage> images,
       sequenceState(makeState(manifest, wanted, lease, allowed)),
       callTokens(tokensPerCall(manifest, wanted.options)),
       everySnapshot(wanted.options.snapshotEvery),
+      speculation(wanted.options.speculate),
       arena(Mapping::memory(static_cast<size_t>(arenaBytes(manifest)),
                             "the arena")),
       result(Mapping::memory(resultBytes(manifest), "the result")) {

@@ -105,6 +105,8 @@ public:
   int64_t maxCallRows() const { return model.forward().limits.rows; }
   /// Positions of a sequence from one snapshot of its fixed state to the next.
   int64_t snapshotEvery() const { return everySnapshot; }
+  /// Which drafter its answers have.
+  Speculate speculate() const { return speculation; }
   SequenceState &state() { return sequenceState; }
   const SequenceState &state() const { return sequenceState; }
   /// The index in the batch of each token of the last call of `forward`.
@@ -245,6 +247,7 @@ private:
   SequenceState sequenceState;
   int64_t callTokens;
   const int64_t everySnapshot;
+  const Speculate speculation;
 
   Mapping arena;
   /// Rows of one call.

@@ -3,6 +3,8 @@
 #ifndef QWEN_RUNTIME_ENGINE_ENGINEOPTIONS_H
 #define QWEN_RUNTIME_ENGINE_ENGINEOPTIONS_H
 
+#include "engine/drafters/Speculate.h"
+
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -32,6 +34,8 @@ enum class EnginePart {
   Snapshots,
   /// Those that run one long prompt.
   Calls,
+  /// Those that draw answers.
+  Answers,
 };
 
 /// EngineOptions.def describes the fields. The pool of `threads` and the budget

@@ -105,7 +105,7 @@ void Job::restart(const Continuation &next, const ModelInfo &model) {
 }
 
 void Job::goOn() {
-  if (reason == EndReason::Stop)
+  if (reason == EndReason::Stop && !isComplete())
     reason.reset();
 }
 
@@ -355,7 +355,8 @@ void Job::end(EndReason why) {
       error = "out of memory";
     }
   if (asked.onEnd)
-    asked.onEnd({why, errorKind, error, promptSize(), cachedTokens, drawn});
+    asked.onEnd({why, errorKind, error, promptSize(), cachedTokens, drawn,
+                 draftRecord.drafted, draftRecord.accepted});
 }
 
 //===----------------------------------------------------------------------===//

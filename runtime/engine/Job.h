@@ -10,6 +10,7 @@
 #define QWEN_RUNTIME_ENGINE_JOB_H
 
 #include "artifact/Manifest.h"
+#include "engine/DraftPace.h"
 #include "engine/Request.h"
 #include "engine/Track.h"
 
@@ -64,6 +65,15 @@ struct Continuation {
   std::optional<SamplerOptions> sampling = {};
 };
 
+/// The drafts of a job.
+struct DraftRecord {
+  /// Whether a drafter drafts for the job.
+  bool isOn = false;
+  /// Drafts that ran, and those that the answer has.
+  int64_t drafted = 0, accepted = 0;
+  DraftShares shares = {};
+};
+
 /// A request in a batcher.
 class Job {
 public:
@@ -87,9 +97,8 @@ public:
   /// Jobs of a priority come in the order of their deadlines.
   int64_t deadline() const { return itsDeadline; }
   void setDeadline(int64_t tokens) { itsDeadline = tokens; }
-  /// Whether a drafter drafts for the job.
-  bool hasDrafter() const { return isDrafted; }
-  void setDrafter(bool has) { isDrafted = has; }
+  bool hasDrafter() const { return draftRecord.isOn; }
+  DraftRecord &drafts() { return draftRecord; }
 
   /// Its first track, which runs the prompt.
   const Track &track() const { return own; }
@@ -209,7 +218,8 @@ private:
   ErrorKind errorKind = ErrorKind::General;
   std::string error;
   int64_t itsDeadline = 0;
-  bool isPreempted = false, isDrafted = false;
+  bool isPreempted = false;
+  DraftRecord draftRecord;
   /// Tokens that the prefix cache had before a preemption.
   int64_t cachedTokens = 0;
   int64_t constraintTime = 0;

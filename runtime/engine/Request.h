@@ -71,6 +71,8 @@ struct Ending {
   int64_t cachedTokens;
   /// Tokens of the answer. A beam search has several answers.
   int64_t drawnTokens;
+  /// Drafts that ran, and those that the answer has.
+  int64_t draftTokens = 0, acceptedTokens = 0;
 };
 
 /// Rows of the last tokens of a prompt, which a request may want in place of an

@@ -20,6 +20,7 @@ void Session::setTokens(std::span<const int32_t> tokens, int64_t snapshotAt) {
         *job, {.prompt = tokens,
                .snapshotAt = snapshotAt,
                .sampling = isChanged ? std::optional(sampling) : std::nullopt});
+    given = tokens.size();
     isChanged = false;
     return;
   }
@@ -31,22 +32,25 @@ void Session::setTokens(std::span<const int32_t> tokens, int64_t snapshotAt) {
   request.isContinued = true;
   auto first = std::make_unique<Job>(std::move(request), 1, model);
   job = first.get();
+  given = tokens.size();
   isChanged = false;
   batcher.add(std::move(first));
 }
 
 std::optional<int32_t> Session::next(const std::function<bool()> &stop) {
+  const auto isStopped = [&] { return stop && stop(); };
+  if (const auto settled = job->track().settled(); settled.size() > given)
+    return isStopped() ? std::nullopt : std::optional(settled[given++]);
   job->goOn();
-  const int64_t before = job->track().settledSize();
-  while (job->track().settledSize() == before) {
+  while (job->track().settled().size() == given) {
     job->throwIfFailed();
-    if (job->ended() || (stop && stop()))
+    if (job->ended() || isStopped())
       return std::nullopt;
     batcher.step();
   }
-  return tokens().back();
+  return job->track().settled()[given++];
 }
 
 std::span<const int32_t> Session::tokens() const {
-  return job->track().settled();
+  return job->track().settled().first(given);
 }

@@ -34,7 +34,7 @@ public:
   /// which is called between steps. Throws Error as Engine::forward does.
   std::optional<int32_t> next(const std::function<bool()> &stop = {});
 
-  /// The prompt and the drawn tokens.
+  /// The prompt and the tokens that `next` has returned.
   std::span<const int32_t> tokens() const;
   /// Sums over all prompts so far.
   BatcherCounts counts() const { return batcher.counts(); }
@@ -48,6 +48,9 @@ private:
   const std::vector<int32_t> ends;
   /// The batcher's; null before the first prompt.
   Job *job = nullptr;
+  /// The number of tokens of the prompt and of those that `next` has returned.
+  /// A step may draw further ones.
+  size_t given = 0;
 };
 
 } // namespace qwen

@@ -101,6 +101,17 @@ enum {
   QWEN_CHECK_OFF = 2
 };
 
+/* How a scheduler drafts the next tokens of answers where that saves time
+   (docs/speculation.md). It changes no answer. */
+enum {
+  QWEN_SPECULATE_OFF = 0,
+  /* As the model allows. */
+  QWEN_SPECULATE_AUTO = 1,
+  /* With tokens that follow the same text earlier in the prompt or the
+     answer. */
+  QWEN_SPECULATE_LOOKUP = 2
+};
+
 /* In a struct of options, 0 is the default of each member. With size 0, as in
    {0}, every option has its default. */
 
@@ -140,6 +151,8 @@ typedef struct qwen_options {
   /* A chat template in place of the checkpoint's, in Jinja, ending with zero.
      NULL or "": the checkpoint's. */
   const char *chat_template;
+  /* A QWEN_SPECULATE number. */
+  int32_t speculate;
 } qwen_options;
 
 /* Flags of the functions that convert text to ids. */

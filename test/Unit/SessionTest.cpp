@@ -200,6 +200,7 @@ TEST_F(SessionTest, StepsWithDraftsAllocateNothing) {
   Engine wide(manifest, nullptr, {countingForward}, three, {.sequences = 2});
   BatcherOptions rules;
   rules.drafter = [](Engine &) { return std::make_unique<CountingDrafter>(); };
+  rules.drafts = 5;
   Batcher batcher(wide, rules);
   for (RequestId id = 1; id <= 2; ++id) {
     Request request;
@@ -215,6 +216,63 @@ TEST_F(SessionTest, StepsWithDraftsAllocateNothing) {
     batcher.step();
   EXPECT_TRUE(CountingDrafter::wasRight);
   expectNoAllocations(batcher, 2);
+}
+
+// Lookup, and as many drafts as save time.
+TEST_F(SessionTest, StepsWithLookupAllocateNothing) {
+  manifest.model.context = 4000;
+  manifest.programs[0].limits.rows = 8;
+  Engine wide(manifest, nullptr, {countingForward}, pool,
+              {.sequences = 2, .speculate = Speculate::Lookup});
+  for (const int64_t drafts : {5, 0}) {
+    Batcher batcher(wide, {.drafts = drafts});
+    for (RequestId id = 1; id <= 2; ++id) {
+      Request request;
+      request.prompt.ids = {1, 2, static_cast<int32_t>(id), 1, 2};
+      request.sampling.temperature = 0;
+      // Texts that come again.
+      request.onDraw = [id](std::span<const float>, int64_t position) {
+        return static_cast<int32_t>(position % (13 + static_cast<int64_t>(id)));
+      };
+      batcher.add(
+          std::make_unique<Job>(std::move(request), id, manifest.model));
+    }
+    for (int i = 0; i < 60; ++i)
+      batcher.step();
+    EXPECT_GT(batcher.counts().acceptedTokens, 0);
+    expectNoAllocations(batcher, 2);
+  }
+}
+
+// A session gives the tokens of a step one by one.
+TEST_F(SessionTest, TokensOfDraftsComeOneByOne) {
+  manifest.model.context = 300;
+  manifest.programs[0].limits.rows = 8;
+  const auto answerOf = [&](Speculate speculate) {
+    Engine drafting(manifest, nullptr, {countingForward}, pool,
+                    {.speculate = speculate});
+    Session session(drafting, {.temperature = 0, .topK = 0}, {6});
+    std::vector<int32_t> answer, prompt = {3, 4, 5, 6, 7, 3, 4};
+    session.setTokens(prompt);
+    for (int i = 0; i < 120; ++i) {
+      answer.push_back(session.next().value());
+      EXPECT_EQ(session.tokens().size(), prompt.size() + answer.size());
+      EXPECT_EQ(session.tokens().back(), answer.back());
+    }
+    if (speculate == Speculate::Off)
+      EXPECT_EQ(session.counts().draftTokens, 0);
+    else
+      EXPECT_GT(session.counts().acceptedTokens, 0);
+    // Tokens that have not been given are forgotten.
+    EXPECT_EQ(session.next([] { return true; }), std::nullopt);
+    prompt.push_back(9);
+    session.setTokens(prompt);
+    EXPECT_EQ(session.tokens().size(), prompt.size());
+    while (const std::optional<int32_t> id = session.next())
+      answer.push_back(*id);
+    return answer;
+  };
+  EXPECT_EQ(answerOf(Speculate::Auto), answerOf(Speculate::Off));
 }
 
 TEST_F(SessionTest, TheTokenLoopAllocatesNothing) {

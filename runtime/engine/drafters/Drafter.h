@@ -34,9 +34,14 @@ public:
   /// for requests that draw no tokens one after another: those with rows in
   /// place of an answer, and beam searches.
   virtual void begin(const Track &track) {}
+  /// How much speaks for the drafts of a track now, from 0 on; -1: there are
+  /// none. The draft i places behind the settled tokens is as likely as the
+  /// first of another time whose strength was i more (DraftPace). Must allocate
+  /// nothing.
+  virtual int64_t strength(const Track &track) { return 0; }
   /// Appends at most `most` tokens, which is 1 or more, to follow the settled
-  /// ones of a track. A token that is not in the vocabulary ends them. Must
-  /// allocate nothing.
+  /// ones of a track. Comes behind `strength`. A token that is not in the
+  /// vocabulary ends them. Must allocate nothing.
   virtual void draft(const Track &track, int64_t most,
                      std::vector<int32_t> &tokens) = 0;
   /// A call of `forward` has run and its rows have been told. The rows that
