@@ -405,6 +405,8 @@ void Generation::tellEnd(size_t first, const Ending &ending) {
     tokens.cached += ending.cachedTokens;
   }
   tokens.drawn += ending.drawnTokens;
+  tokens.drafted += ending.draftTokens;
+  tokens.accepted += ending.acceptedTokens;
   tokens.reasoning += reasoning;
   end = state.times.end;
   ended += last.size();

@@ -25,6 +25,8 @@ namespace qwen::server {
 /// Numbers of tokens.
 struct Usage {
   int64_t prompt = 0, cached = 0, drawn = 0;
+  /// Drafts that ran, and those that the answers have.
+  int64_t drafted = 0, accepted = 0;
   /// Drawn tokens of the reasoning.
   int64_t reasoning = 0;
 };

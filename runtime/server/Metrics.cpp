@@ -138,6 +138,12 @@ std::string Metrics::values(const SchedulerCounts &now, int64_t pages,
       {"vllm:generation_tokens_total", "counter", "Drawn tokens.", drawn},
       {"vllm:num_preemptions_total", "counter",
        "Requests that gave up their pages for a while.", preemptions},
+      {"vllm:spec_decode_num_drafts_total", "counter",
+       "Times that a request had drafts in a step.", number64(now.sums.drafts)},
+      {"vllm:spec_decode_num_draft_tokens_total", "counter", "Drafts.",
+       number64(now.sums.draftTokens)},
+      {"vllm:spec_decode_num_accepted_tokens_total", "counter",
+       "Drafts that answers have.", number64(now.sums.acceptedTokens)},
   };
   std::string lines;
   for (const Row &row : rows)

@@ -53,6 +53,11 @@ def config(name, text, message, status=1):
     return Row(name, written("config", text), "qwen-run serve stories.qwen --config config", status, message)
 
 
+def replay(name, document, message, separator=": "):
+    return Row(name, written("text.json", json.dumps(document)), "qwen-run bench stories.qwen --replay text.json", 1,
+               f"qwen-run: text.json{separator}{message}")
+
+
 def task(name, document, options, message):
     return Row(name, written("arc_easy.jsonl", json.dumps(document)),
                f"qwen-run eval stories.qwen --tasks arc_easy --data . {options}", 1, "qwen-run: " + message)
@@ -217,6 +222,17 @@ ROWS = [
         "qwen-run: --depth excludes --clients (see qwen-run bench --help)"),
     Row("a batch and clients", None, "qwen-run bench stories.qwen --clients 2 --batch 2", 2,
         "qwen-run: --batch excludes --clients (see qwen-run bench --help)"),
+    Row("a drafter that is none", None, "qwen-run generate stories.qwen -p x --speculate eagle", 2,
+        'qwen-run: --speculate: "eagle" is not one of off, auto, lookup (see qwen-run generate --help)'),
+    Row("drafts of a bench that draws nothing", None, "qwen-run bench stories.qwen --speculate lookup", 2,
+        "qwen-run: --speculate needs --replay or --clients (see qwen-run bench --help)"),
+    Row("a number of drafts without a text", None, "qwen-run bench stories.qwen --drafts 3", 2,
+        "qwen-run: --drafts needs --replay (see qwen-run bench --help)"),
+    replay("a text without an answer", {"prompt": "x"}, '"answer" must be a text or a list of token ids of stories.qwen'),
+    replay("a text with ids of another model", {"prompt": [1, 4096], "answer": "x"}, '"prompt" must be a text or a list of token ids of stories.qwen'),
+    replay("a text of floats", {"prompt": "x", "answer": [1.5]}, '"answer" must be a text or a list of token ids of stories.qwen'),
+    replay("an empty text", {"prompt": "", "answer": "x"}, '"prompt" is empty'),
+    replay("a text that is too long", {"prompt": [1], "answer": [1] * 1024}, " has 1 and 1024 tokens, which do not fit in the context of 1024", separator=""),
     # Perplexity rejects windows and strides without a definition.
     Row("a window of 1", None, "qwen-run perplexity short.qwen scripts/errors.py --window 1", 2,
         'qwen-run: --window: "1" is not a whole number from 2 to 2147483647 (see qwen-run perplexity --help)'),

@@ -26,6 +26,7 @@ import numpy as np
 import serve_answers
 import serve_attacks
 import serve_beams
+import serve_drafts
 import serve_http
 import serve_keys
 import serve_metrics
@@ -547,6 +548,7 @@ def unix_socket():
 main = Server("--max-body", "200000", "--keep-alive", "0.05")
 same_answers(main)
 same_as_generate(main)
+serve_drafts.drafts(checks, main, MODEL)
 serve_beams.beams(checks, main, MODEL)
 same_as_logits(main)
 injected(main)

@@ -149,14 +149,15 @@ def framings(model):
 
 
 def requests():
-    server = Server(MODEL, "--max-body", "2000", "--kv-pages", "3", "--no-prefix-cache", "--name", "stories", env={**os.environ, "QWEN_RUN_API_KEY": "k"})
+    # Drafts depend on times, and change the cuts of streams.
+    server = Server(MODEL, "--speculate", "off", "--max-body", "2000", "--kv-pages", "3", "--no-prefix-cache", "--name", "stories", env={**os.environ, "QWEN_RUN_API_KEY": "k"})
     for method, path, body in REQUESTS:
         yield record(server, method, path, body, KEY).replace(f" {KEY}", "")
     for method, path, body, headers in WITH_HEADERS:
         yield record(server, method, path, body, {**KEY, **headers})
     server.stop()
     # How many comments a stream has that waits depends on the machine.
-    server = Server(MODEL, "--keep-alive", "0.01")
+    server = Server(MODEL, "--speculate", "off", "--keep-alive", "0.01")
     body = {"prompt": [5] * 900, "max_tokens": 1, "seed": 6, "stream": True}
     yield record(server, "POST", TEXT, body, raw=lambda text: re.sub("(: keep-alive\n\n)+", r"\1", text))
     body = {**ASK, "messages": [{"role": "user", "content": "x " * 400}], "max_tokens": 1, "stream": True}

@@ -192,6 +192,7 @@ void qwen::run::addBatch(const Command &program) {
   addTableOption(sub, "--" Name, command->server.Field, Unit, Least, Most,     \
                  Help);
 #include "server/ServerOptions.def"
-  addRun(sub, *command, {EnginePart::Sequences, EnginePart::Snapshots});
+  addRun(sub, *command,
+         {EnginePart::Sequences, EnginePart::Snapshots, EnginePart::Answers});
   sub.onRun([command] { batch(*command); });
 }

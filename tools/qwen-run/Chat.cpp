@@ -17,6 +17,8 @@ using namespace qwen::run;
 
 namespace {
 struct ChatCommand : RunFlags {
+  ChatCommand() { engine.speculate = Speculate::Auto; }
+
   /// A file with the template in place of the model's, or empty.
   std::string chatTemplate;
   /// A file with tools, or empty.
@@ -112,6 +114,6 @@ void qwen::run::addChat(const Command &program) {
                 "Show reasoning in dim letters: on a terminal without NO_COLOR "
                 "(auto), always or never");
   addSampling(sub, command->sampling);
-  addRun(sub, *command, {EnginePart::Snapshots});
+  addRun(sub, *command, {EnginePart::Snapshots, EnginePart::Answers});
   sub.onRun([command] { chat(*command); });
 }

@@ -18,6 +18,8 @@ using namespace qwen::run;
 
 namespace {
 struct GenerateCommand : RunFlags {
+  GenerateCommand() { engine.speculate = Speculate::Auto; }
+
   std::optional<std::string> prompt;
   std::optional<std::string> ids;
   std::optional<int64_t> count;
@@ -199,6 +201,6 @@ void qwen::run::addGenerate(const Command &program) {
   sub.addFlag("--json", command->json,
               "Print the answers of a beam search with scores, as JSON")
       .needs(sub.option("--num-beams"));
-  addRun(sub, *command, {EnginePart::Calls});
+  addRun(sub, *command, {EnginePart::Calls, EnginePart::Answers});
   sub.onRun([command] { generate(*command); });
 }

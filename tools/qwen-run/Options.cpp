@@ -7,6 +7,7 @@
 #include "cache/CompiledModel.h"
 #include "cache/ModelSource.h"
 #include "chat/Screen.h"
+#include "engine/Batcher.h"
 #include "engine/CpuCount.h"
 #include "jinja/ChatTemplate.h"
 
@@ -273,6 +274,16 @@ std::shared_ptr<MemoryBudget> RunFlags::budget() const {
   if (engine.maxMemory)
     result->limitTo(static_cast<uint64_t>(engine.maxMemory), "--max-memory");
   return result;
+}
+
+std::unique_ptr<Engine>
+RunFlags::start(const Model &model, const EngineOptions &engineOptions) const {
+  if (engineOptions.speculate > Speculate::Auto &&
+      stepBackOf(model.manifest()) == 0)
+    writeError("qwen-run: " + model.path() +
+               " gets no drafts: its fixed state cannot step back; compile it "
+               "with --step-back\n");
+  return makeEngine(model, pool(), budget(), engineOptions);
 }
 
 EngineOptions RunFlags::options(const Model &model) const {

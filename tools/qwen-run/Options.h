@@ -91,11 +91,10 @@ struct RunFlags {
   EngineOptions options(const Model &model) const;
   /// The memory that --max-memory leaves this process.
   std::shared_ptr<MemoryBudget> budget() const;
-  /// Starts the engine of a model with these threads and this memory.
+  /// Starts the engine of a model with these threads and this memory. Reports
+  /// on standard error that the model cannot have the drafts of an option.
   std::unique_ptr<Engine> start(const Model &model,
-                                const EngineOptions &engineOptions) const {
-    return makeEngine(model, pool(), budget(), engineOptions);
-  }
+                                const EngineOptions &engineOptions) const;
 };
 
 /// Adds a model, an argument of a command whose part there is `part`, and the

@@ -151,7 +151,8 @@ void qwen::run::addServe(const Command &program) {
 #include "server/ServerOptions.def"
   const Option certificate = sub.option("--tls-cert");
   certificate.needs(sub.option("--tls-key").needs(certificate));
-  addRun(sub, *command, {EnginePart::Sequences, EnginePart::Snapshots});
+  addRun(sub, *command,
+         {EnginePart::Sequences, EnginePart::Snapshots, EnginePart::Answers});
   addVariables(sub);
   sub.onRun([command] { serve(*command); });
 }

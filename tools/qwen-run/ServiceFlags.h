@@ -17,7 +17,10 @@ namespace qwen::run {
 
 struct ServiceFlags : RunFlags {
   /// Clients come at once.
-  ServiceFlags() { engine.sequences = 16; }
+  ServiceFlags() {
+    engine.sequences = 16;
+    engine.speculate = Speculate::Auto;
+  }
 
   server::ServerOptions server;
 

@@ -54,15 +54,21 @@ ordered_json server::timingsOf(const Generation &generation) {
   const auto ran = static_cast<double>(tokens.prompt - tokens.cached);
   // The time to the first token is the time of the prompt.
   const auto timed = static_cast<double>(tokens.drawn - 1);
-  return {{"cache_n", tokens.cached},
-          {"prompt_n", tokens.prompt - tokens.cached},
-          {"prompt_ms", first * 1e3},
-          {"prompt_per_token_ms", ratio(first * 1e3, ran)},
-          {"prompt_per_second", ratio(ran, first)},
-          {"predicted_n", tokens.drawn},
-          {"predicted_ms", rest * 1e3},
-          {"predicted_per_token_ms", ratio(rest * 1e3, timed)},
-          {"predicted_per_second", ratio(timed, rest)}};
+  ordered_json timings = {{"cache_n", tokens.cached},
+                          {"prompt_n", tokens.prompt - tokens.cached},
+                          {"prompt_ms", first * 1e3},
+                          {"prompt_per_token_ms", ratio(first * 1e3, ran)},
+                          {"prompt_per_second", ratio(ran, first)},
+                          {"predicted_n", tokens.drawn},
+                          {"predicted_ms", rest * 1e3},
+                          {"predicted_per_token_ms", ratio(rest * 1e3, timed)},
+                          {"predicted_per_second", ratio(timed, rest)}};
+  // As llama.cpp does, only where there are some.
+  if (tokens.drafted) {
+    timings["draft_n"] = tokens.drafted;
+    timings["draft_n_accepted"] = tokens.accepted;
+  }
+  return timings;
 }
 
 std::string TextAnswer::tokenText(int32_t token) const {
