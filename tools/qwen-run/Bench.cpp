@@ -320,6 +320,22 @@ void qwen::run::addBench(const Command &program) {
                      1, 1024)
           .excludes(batch)
           .excludes(depth);
+  const Option replay =
+      sub.addTexts("--replay", command->replay,
+                   "JSON file with \"prompt\" and \"answer\", each a text or a "
+                   "list of ids, whose answer takes the place of drawn tokens "
+                   "with and without the drafts of --speculate; sequences "
+                   "take the files in turn; default is none")
+          .type(kFileType)
+          .repeatable()
+          .excludes(clients)
+          .excludes(depth);
+  sub.addNumbers("--drafts", command->drafts,
+                 "Drafts of each answer in a step of --replay, several for "
+                 "several runs; 0 is as many as save time",
+                 0, 1024)
+      .defaultText("0")
+      .needs(replay);
   sub.addNumber("--repetitions", command->repetitions, "Number of measurements",
                 1, kMost);
   sub.addFlag("--json", command->json, "Print JSON");
@@ -328,7 +344,7 @@ void qwen::run::addBench(const Command &program) {
       "--profile", command->profile,
       "Measure the time of each op in as many further runs, and compare it "
       "with the limits of this machine");
-  profile.excludes(clients);
+  profile.excludes(clients).excludes(replay);
   sub.addText("--svg", command->svg,
               "File for a picture of the last profiled prefill and decode, "
               "by thread (SVG); default is none")
@@ -339,11 +355,17 @@ void qwen::run::addBench(const Command &program) {
       .excludes(profile)
       .excludes(clients)
       .excludes(batch)
-      .excludes(depth);
-  addRun(sub, *command);
-  sub.onRun([command] {
+      .excludes(depth)
+      .excludes(replay);
+  addRun(sub, *command, {EnginePart::Answers});
+  sub.onRun([command, sub] {
+    if (command->engine.speculate != Speculate::Off &&
+        command->replay.empty() && command->clients.empty())
+      throw UsageError(sub, "--speculate needs --replay or --clients");
     if (command->bandwidth)
       bandwidth(*command);
+    else if (!command->replay.empty())
+      benchReplay(*command);
     else if (!command->clients.empty())
       benchClients(*command);
     else

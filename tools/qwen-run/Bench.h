@@ -30,6 +30,11 @@ struct BenchCommand : RunFlags {
   int64_t batch = 1;
   /// Numbers of requests that a scheduler answers at once; empty: none.
   std::vector<int64_t> clients;
+  /// Files with prompts and answers that the sequences replay; empty: none.
+  std::vector<std::string> replay;
+  /// Drafts of each answer in a step of the replay; 0: as many as save time.
+  /// Empty: 0 alone.
+  std::vector<int64_t> drafts;
   int64_t repetitions = 5;
   /// Also measures the memory bandwidth.
   bool bandwidth = false;
@@ -67,6 +72,8 @@ struct Summary {
 Summary summary(std::vector<double> values);
 /// Compares decoding through a scheduler with decoding without it.
 void benchClients(const BenchCommand &command);
+/// Compares the replay of texts with drafts with the replay without.
+void benchReplay(const BenchCommand &command);
 /// Throws Error if a run does not fit in the context.
 void checkBenchLength(const BenchCommand &command, const ModelInfo &model);
 /// Called after each step of a run.
