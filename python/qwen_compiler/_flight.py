@@ -3,15 +3,14 @@ from __future__ import annotations
 
 import ctypes
 import json
-import threading
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _declarations as c
 from ._answers import Completion, Delta, Logprob, ToolCall, ToolDelta
-from ._errors import ClosedError, Error
-from ._handle import CALLER, Handle
+from ._grammar import Grammar
+from ._handle import CALLER, Handle, Running
 from ._library import all_bytes, check, ids_array, library, sized, texts_array
 from ._processors import Processors
 from ._sampling import SamplingParams, native_sampling
@@ -24,8 +23,8 @@ class Task:
     """What the answers to one prompt share."""
 
     def __init__(self, number: int, text: str | None, ids: list[int], ends: list[int], params: SamplingParams, *, chat: bool = False,
-                 tools: Sequence[dict[str, Any]] | None = None) -> None:
-        """`ends` are the model's tokens that end an answer."""
+                 tools: Sequence[dict[str, Any]] | None = None, reasons: bool = False) -> None:
+        """`ends` are the model's tokens that end an answer. `reasons`: the answer may begin with reasoning."""
         self.number = number
         self.text = text
         self.ids = ids
@@ -33,26 +32,25 @@ class Task:
         self.params = params
         self.chat = chat
         self.tools = tools
+        self.reasons = reasons
+        self.grammar: Grammar | None = None
 
 
-class Flight:
-    """A request of a task. The reader of its model calls on_token and on_end; `listen` gets each part of the answer there, and None at the end."""
+class Flight(Running):
+    """A request of a task. On the reader's thread, `listen` gets each part of the answer, and None at the end."""
 
     def __init__(self, handle: Handle, task: Task, index: int, seed: int, listen: Callable[[Flight, Delta | None], None], streams: bool) -> None:
         """Starts it. Raises Error if it cannot run."""
-        self.handle = handle
+        super().__init__(handle)
         self.task = task
         self.listen = listen
         self.streams = streams
-        self.request = 0
         self.answer = Completion(index, seed=seed)
         self.prompt_logprobs: list[dict[int, Logprob] | None] | None = None
         self.cached = 0
         self.texts: list[str] = []
         self.thoughts: list[str] = []
         self.stopped = False
-        self.ended = threading.Event()
-        self.failure: BaseException | None = None
         # The position of the first token that the answer does not get.
         self.failed_at = 0
         self.processors: Processors | None = None
@@ -95,16 +93,14 @@ class Flight:
             request.logprobs = 1
             request.top_logprobs = max(wanted)
             request.score_prompt = params.prompt_logprobs is not None
+        if task.grammar:
+            request.grammar = task.grammar.pointer
+            request.grammar_after_reasoning = task.reasons
         if self.processors:
             # The object keeps the function, which the scheduler calls.
             self.on_draw = OnDraw(self._on_draw)
             request.on_draw = self.on_draw
         return request
-
-    def cancel(self) -> None:
-        """Ends it before its next step. Does nothing if it has ended."""
-        if not self.ended.is_set():
-            self.handle.cancel(self.request)
 
     # On the scheduler's thread.
 
@@ -151,10 +147,8 @@ class Flight:
         """The end, after all tokens."""
         answer, delta = self.answer, Delta(self.task.number, self.answer.index)
         self.cached = ending.cached_tokens
-        if ending.reason == c.QWEN_END_FAILED and not self.failure:
-            self.failure = Error((ending.text or b"").decode(errors="replace"), ending.error)
-        elif ending.reason == c.QWEN_END_CANCELLED and self.handle.closed and not self.stopped and not self.failure:
-            self.failure = ClosedError(f"the model of {self.handle.path} was closed during an answer")
+        if not self.failure and not self.stopped:
+            self.note_failure(ending)
         library().qwen_parser_finish(self.parser)
         self._take_events(delta)
         self._set_reason(ending.reason)

@@ -8,14 +8,14 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _declarations as c
 from ._errors import ClosedError, Error
 from ._library import check, library, sized
 
 if TYPE_CHECKING:
-    from ._flight import Flight
+    from ._grammar import Grammar
 
 # Requests may wait without a bound: a batch has as many as it has prompts.
 QUEUE = 2**31 - 1
@@ -57,9 +57,12 @@ class Handle:
         except Error:
             library().qwen_free(self.model)
             raise
-        self.flights: dict[int, Flight] = {}
+        self.flights: dict[int, Running] = {}
         self.last_flight = 0
         self.users = 0
+        # Pointers to the grammars that live, and those that later requests may use.
+        self.grammars: set[int] = set()
+        self.known_grammars: dict[tuple[int, str], Grammar] = {}
         self.closed = False
         # The program ends: threads that wait get nothing more, and so say nothing.
         self.exits = False
@@ -74,12 +77,11 @@ class Handle:
     def use(self) -> Iterator[int]:
         """The model for a short call, during which it is not freed. Raises ClosedError."""
         self.check_process()
-        if self.exits and threading.current_thread().daemon:
-            threading.Event().wait()
         with self.changed:
-            if self.closed:
-                raise ClosedError(f"the model of {self.path} is closed")
-            self.users += 1
+            is_open = not self.closed
+            self.users += is_open
+        if not is_open:
+            self.refuse()
         try:
             yield self.model
         finally:
@@ -88,16 +90,23 @@ class Handle:
                 if not self.users:
                     self.changed.notify_all()
 
+    def refuse(self) -> NoReturn:
+        """Raises ClosedError, but not on a thread that the end of the program leaves behind: its traceback would be output."""
+        if self.exits and threading.current_thread().daemon:
+            threading.Event().wait()
+        raise ClosedError(f"the model of {self.path} is closed")
+
     def check_process(self) -> None:
         """Raises Error in a child of fork, which has none of the model's threads."""
         if os.getpid() != self.process:
             raise Error(f"the model of {self.path} belongs to process {self.process}, which forked this one; load it here, too: "
                         "both share the pages of its file")
 
-    def submit(self, flight: Flight, request: Any) -> None:
+    def submit(self, flight: Running, request: Any) -> None:
         """Starts a request. Raises Error if it cannot run."""
         if CALLER.handle is self:
             raise Error("a logits processor cannot wait for its own model")
+        refused: Error | None = None
         with self.use():
             with self.changed:
                 self.last_flight += 1
@@ -106,10 +115,15 @@ class Handle:
             request.user = number
             try:
                 flight.request = check(library().qwen_submit(self.scheduler, ctypes.byref(request)))
-            except Error:
+            except Error as error:
                 with self.changed:
                     del self.flights[number]
-                raise
+                refused = error
+        if refused and refused.code == c.QWEN_ERROR_CANCELLED:
+            # Another thread has closed the model meanwhile.
+            self.refuse()
+        if refused:
+            raise refused
 
     def cancel(self, request: int) -> None:
         """Ends a request before its next step."""
@@ -153,6 +167,9 @@ class Handle:
         self.reader.join()
         with self.changed:
             self.changed.wait_for(lambda: not self.users)
+            for grammar in self.grammars:
+                library().qwen_grammar_free(grammar)
+            self.grammars.clear()
         library().qwen_scheduler_free(self.scheduler)
         library().qwen_free(self.model)
         self.freed.set()
@@ -163,3 +180,35 @@ class Handle:
             threading.Thread(target=self.close).start()
         else:
             self.close()
+
+
+class Running:
+    """A request that runs. The reader of its model calls on_token and on_end."""
+
+    def __init__(self, handle: Handle) -> None:
+        """`handle.submit` starts it."""
+        self.handle = handle
+        # Its number, which the scheduler gives.
+        self.request = 0
+        self.ended = threading.Event()
+        self.failure: BaseException | None = None
+
+    def on_token(self, event: Any) -> None:
+        """A token of the prompt or of the answer (qwen_token_event)."""
+        raise NotImplementedError
+
+    def on_end(self, ending: Any) -> None:
+        """The end, after all tokens (qwen_ending)."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """Ends it before its next step. Does nothing if it has ended."""
+        if not self.ended.is_set():
+            self.handle.cancel(self.request)
+
+    def note_failure(self, ending: Any) -> None:
+        """Keeps what an ending says of an error."""
+        if ending.reason == c.QWEN_END_FAILED:
+            self.failure = Error((ending.text or b"").decode(errors="replace"), ending.error)
+        elif ending.reason == c.QWEN_END_CANCELLED and self.handle.closed:
+            self.failure = ClosedError(f"the model of {self.handle.path} was closed during an answer")

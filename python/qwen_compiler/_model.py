@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import json
+import math
 import os
 import weakref
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
@@ -14,9 +16,11 @@ from . import _running
 from ._answers import Delta, Result
 from ._errors import Error
 from ._flight import Task
+from ._grammar import structured_outputs_of
 from ._handle import Handle
-from ._library import all_bytes, all_ids, encoded, ids_array, library, sized
+from ._library import all_bytes, all_ids, check, encoded, ids_array, library, sized, texts_array
 from ._messages import Message, template_messages
+from ._processors import numpy
 from ._programs import cached_file
 from ._sampling import SamplingParams
 
@@ -179,39 +183,111 @@ class Model:
 
     @overload
     def chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
-             stream: Literal[False] = False, **variables: Any) -> Result: ...
+             response_format: Mapping[str, Any] | None = None, stream: Literal[False] = False, **variables: Any) -> Result: ...
 
     @overload
     def chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
-             stream: Literal[True], **variables: Any) -> Iterator[Delta]: ...
+             response_format: Mapping[str, Any] | None = None, stream: Literal[True], **variables: Any) -> Iterator[Delta]: ...
 
     def chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
-             stream: bool = False, **variables: Any) -> Result | Iterator[Delta]:
+             response_format: Mapping[str, Any] | None = None, stream: bool = False, **variables: Any) -> Result | Iterator[Delta]:
         """Answers a conversation; with `stream`, returns parts of the answer as they come.
 
-        `messages` and `tools` have OpenAI's form. `variables` are those of the chat template, such as enable_thinking=False. Without
+        `messages`, `tools` and `response_format` have OpenAI's form. `variables` are those of the chat template, such as enable_thinking=False. Without
         `params` an answer may have the rest of the context.
         """
-        task = self._chat_task(messages, params, tools, variables)
+        task = self._chat_task(messages, params, tools, response_format, variables)
         return _running.stream(self._handle, [task]) if stream else _running.generate(self._handle, [task])[0]
 
     @overload
     def achat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
-              stream: Literal[False] = False, **variables: Any) -> Coroutine[Any, Any, Result]: ...
+              response_format: Mapping[str, Any] | None = None, stream: Literal[False] = False, **variables: Any) -> Coroutine[Any, Any, Result]: ...
 
     @overload
     def achat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
-              stream: Literal[True], **variables: Any) -> AsyncIterator[Delta]: ...
+              response_format: Mapping[str, Any] | None = None, stream: Literal[True], **variables: Any) -> AsyncIterator[Delta]: ...
 
     def achat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
-              stream: bool = False, **variables: Any) -> Coroutine[Any, Any, Result] | AsyncIterator[Delta]:
+              response_format: Mapping[str, Any] | None = None, stream: bool = False, **variables: Any) -> Coroutine[Any, Any, Result] | AsyncIterator[Delta]:
         """`chat` for asyncio: to be awaited, or with `stream` an asynchronous iterator."""
-        task = self._chat_task(messages, params, tools, variables)
+        task = self._chat_task(messages, params, tools, response_format, variables)
 
         async def answer() -> Result:
             return (await _running.agenerate(self._handle, [task]))[0]
 
         return _running.astream(self._handle, [task]) if stream else answer()
+
+    # Rows of prompts.
+
+    def logits(self, ids: Sequence[int]) -> Any:
+        """The logits behind each token, [len(ids), vocab_size] in float32, as `qwen-run logits` writes them: an array of NumPy, or without
+        NumPy a memoryview."""
+        row, = _running.rows(self._handle, [(list(ids), len(ids))], c.QWEN_WANT_LOGITS, self.vocab_size)
+        return row.array()
+
+    def embed(self, texts: str | Sequence[str], *, instruction: str | None = None, dim: int | None = None) -> Any:
+        """A vector of length 1 for each text, [len(texts), dim] in float32, as `qwen-run embed` writes them.
+
+        Queries of Qwen3-Embedding need `instruction`. `dim` is the number of first values that are kept.
+        """
+        given = [texts] if isinstance(texts, str) else list(texts)
+        with self._handle.use() as native:
+            hidden: int = library().qwen_hidden_size(native)
+            prompts = [all_ids(library().qwen_encode_embedding, native, data, len(data))
+                       for data in (encoded(text if instruction is None else f"Instruct: {instruction}\nQuery:{text}") for text in given)]
+        size = hidden if dim is None else dim
+        if not 0 < size <= hidden:
+            raise Error(f"dim is {dim} when 1 to {hidden} is needed")
+        vectors = (ctypes.c_float * (size * len(given)))()
+        for index, rows in enumerate(_running.rows(self._handle, ((ids, 1) for ids in prompts), c.QWEN_WANT_HIDDEN, hidden)):
+            target = ctypes.cast(ctypes.byref(vectors, index * size * 4), ctypes.POINTER(ctypes.c_float))
+            check(library().qwen_embedding(rows.row(0), size, target))
+        return float_array(vectors, len(given), size)
+
+    def rerank(self, query: str, documents: Sequence[str], *, instruction: str | None = None) -> list[float]:
+        """How well each document answers the query, from 0 to 1, as `qwen-run rerank` says. `instruction` says what to look for."""
+        texts = [None if instruction is None else texts_array([instruction])[0], texts_array([query])[0]]
+        with self._handle.use() as native:
+            prompts = [all_ids(library().qwen_encode_rerank, native, *texts, document) for document in texts_array(documents)]
+        scores, score = [], ctypes.c_float()
+        for rows in _running.rows(self._handle, ((ids, 1) for ids in prompts), c.QWEN_WANT_LOGITS, self.vocab_size):
+            with self._handle.use() as native:
+                check(library().qwen_rerank_score(native, rows.row(0), ctypes.byref(score)))
+            scores.append(score.value)
+        return scores
+
+    def loglikelihoods(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, bool]]:
+        """For each pair of a context and its continuation, both token ids: the log of the continuation's probability, the sum of float32
+        numbers as in `qwen-run eval`, and whether each of its tokens is the most likely one."""
+        for context, continuation in pairs:
+            if not context or not continuation:
+                raise Error("a log-likelihood needs a token of context and one of continuation")
+        prompts = (([*context, *continuation[:-1]], len(continuation)) for context, continuation in pairs)
+        return [(sum(rows.logprobs(continuation)), rows.greatest() == list(continuation))
+                for (_, continuation), rows in zip(pairs, _running.rows(self._handle, prompts, c.QWEN_WANT_LOGITS, self.vocab_size))]
+
+    def perplexity(self, text: str, *, window: int | None = None, stride: int | None = None) -> float:
+        """The perplexity of a text, as `qwen-run perplexity --help` defines it. `window` is the context by default, `stride` the window, at most 512."""
+        ids = self.tokenize(text)
+        window = self.context_size if window is None else window
+        stride = min(window, 512) if stride is None else stride
+        if not 2 <= window <= self.context_size or not 1 <= stride <= window:
+            raise Error(f"the window is {window} and the stride {stride} when 2 to {self.context_size}, and 1 to the window, are needed")
+        if len(ids) < 2:
+            raise Error(f"the text has {len(ids)} tokens when at least 2 are needed")
+        total, scored, seen = 0.0, 0, 0
+        for begin in range(0, len(ids), stride):
+            end, first = min(begin + window, len(ids)), max(seen, begin + 1)
+            if first < end:
+                result, = self.generate({"prompt_token_ids": ids[begin:end]}, SamplingParams(max_tokens=0, prompt_logprobs=0))
+                for place, token in enumerate(ids[first:end], first - begin):
+                    of = (result.prompt_logprobs or [])[place]
+                    total -= of[token].logprob if of else math.nan
+                scored += end - first
+            seen = end
+            if end == len(ids):
+                break
+        return math.exp(total / scored)
 
     def _text_tasks(self, prompts: Prompt | Sequence[Prompt], params: Params) -> list[Task]:
         given = prompt_list(prompts)
@@ -230,12 +306,23 @@ class Model:
         return text, ids or ([begin] if begin is not None else [])
 
     def _chat_task(self, messages: Sequence[Message], params: SamplingParams | None, tools: Sequence[Mapping[str, Any]] | None,
-                   variables: Mapping[str, Any]) -> Task:
+                   response_format: Mapping[str, Any] | None, variables: Mapping[str, Any]) -> Task:
+        params = params or SamplingParams(max_tokens=None)
+        if response_format:
+            params = dataclasses.replace(params, structured_outputs=structured_outputs_of(response_format))
         data = self._variables(messages, tools, variables)
         with self._handle.use() as native:
             ids = all_ids(library().qwen_encode_chat, native, data, len(data), 0)
             ends = all_ids(library().qwen_end_tokens, native, 1)
-        return Task(0, None, ids, ends, params or SamplingParams(max_tokens=None), chat=True, tools=[dict(tool) for tool in tools or []])
+        return Task(0, None, ids, ends, params, chat=True, tools=[dict(tool) for tool in tools or []],
+                    reasons=variables.get("enable_thinking") is not False)
+
+
+def float_array(memory: Any, rows: int, columns: int) -> Any:
+    """Floats of C as an array of NumPy, or without NumPy as a memoryview."""
+    if module := numpy():
+        return module.ctypeslib.as_array(memory).reshape(rows, columns)
+    return memoryview(memory).cast("B").cast("f", (rows, columns))
 
 
 def prompt_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

@@ -2,24 +2,43 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
+import itertools
 import queue
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ._answers import Completion, Delta, Result
 from ._errors import AnswerError, ClosedError, Error
 from ._flight import Flight, Task
-from ._handle import Handle
+from ._grammar import grammar_of
+from ._handle import Handle, Running
+from ._rows import Rows
 
+# Prompts whose rows are asked for at once.
+AHEAD = 32
 Listener = Callable[[Flight, Delta | None], None]
+
+
+def prepare(handle: Handle, tasks: list[Task]) -> None:
+    """Makes the grammars, which may take seconds."""
+    for task in tasks:
+        task.grammar = task.grammar or grammar_of(handle, task.params.structured_outputs)
+
+
+async def aprepare(handle: Handle, tasks: list[Task]) -> None:
+    """The same beside the loop of asyncio."""
+    if any(task.params.structured_outputs for task in tasks):
+        await asyncio.to_thread(prepare, handle, tasks)
 
 
 def start(handle: Handle, tasks: list[Task], listen: Listener, *, streams: bool = False) -> list[Flight]:
     """Starts all answers to all prompts. Raises Error, without any of them, if one cannot run."""
     flights: list[Flight] = []
     try:
+        prepare(handle, tasks)
         for task in tasks:
             seed = random.getrandbits(53) if task.params.seed is None else task.params.seed
             for index in range(task.params.n):
@@ -30,7 +49,7 @@ def start(handle: Handle, tasks: list[Task], listen: Listener, *, streams: bool 
     return flights
 
 
-def stop(flights: list[Flight]) -> None:
+def stop(flights: Sequence[Running]) -> None:
     """Ends what runs, within a step of the model."""
     for flight in flights:
         flight.cancel()
@@ -66,13 +85,38 @@ def raise_error(answer: Completion, results: list[Result]) -> None:
 def generate(handle: Handle, tasks: list[Task]) -> list[Result]:
     """All answers. An interrupt ends them."""
     flights = start(handle, tasks, lambda *_: None)
+    wait(flights)
+    return results_of(flights)
+
+
+def wait(flights: Sequence[Running]) -> None:
+    """Waits for the ends. An interrupt ends all."""
     try:
         for flight in flights:
             flight.ended.wait()
     except BaseException:
         stop(flights)
         raise
-    return results_of(flights)
+
+
+def rows(handle: Handle, prompts: Iterable[tuple[Sequence[int], int]], want: int, width: int) -> Iterator[Rows]:
+    """The rows of the last tokens of each prompt, of the number beside it, in the order of the prompts. Raises the error of one that failed."""
+    ahead: collections.deque[Rows] = collections.deque()
+    left = iter(prompts)
+    try:
+        while True:
+            # Enough that the scheduler has work, and no more memory than that takes.
+            for ids, count in itertools.islice(left, AHEAD - len(ahead)):
+                ahead.append(Rows(handle, ids, want, count, width))
+            if not ahead:
+                return
+            wait([ahead[0]])
+            done = ahead.popleft()
+            if done.failure:
+                raise done.failure
+            yield done
+    finally:
+        stop(ahead)
 
 
 def stream(handle: Handle, tasks: list[Task]) -> Iterator[Delta]:
@@ -106,6 +150,7 @@ class _Loop:
 
 async def agenerate(handle: Handle, tasks: list[Task]) -> list[Result]:
     """All answers. A task that is cancelled ends them."""
+    await aprepare(handle, tasks)
     loop, left, done = _Loop(), sum(task.params.n for task in tasks), asyncio.Event()
 
     def count() -> None:
@@ -126,6 +171,7 @@ async def agenerate(handle: Handle, tasks: list[Task]) -> list[Result]:
 
 async def astream(handle: Handle, tasks: list[Task]) -> AsyncIterator[Delta]:
     """The parts of all answers as they come. A task that is cancelled ends them."""
+    await aprepare(handle, tasks)
     loop = _Loop()
     arrived: asyncio.Queue[Delta | None] = asyncio.Queue()
     flights = start(handle, tasks, lambda _, delta: loop.call(arrived.put_nowait, delta), streams=True)

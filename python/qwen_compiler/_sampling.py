@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import _declarations as c
@@ -57,6 +57,8 @@ class SamplingParams(SamplerFields):
     """Texts that DRY does not look past; None is newline, colon, quotation mark and asterisk."""
     samplers: Sequence[str] | None = None
     """Names of the samplers in their order; others are off."""
+    structured_outputs: Mapping[str, Any] | None = None
+    """What the answer keeps to, one of {"json": schema}, {"json_object": True}, {"regex": text}, {"choice": texts} and {"grammar": Lark}."""
     priority: int = 0
     """Requests of a higher priority come first."""
     cache_salt: int = 0
