@@ -16,5 +16,5 @@ qwen_step(tar --create --file ${archive}.tmp --use-compress-program "zstd -q -${
   --format=gnu --sort=name --mtime=@$ENV{SOURCE_DATE_EPOCH} --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX ${CPACK_PACKAGE_FILE_NAME})
 file(RENAME ${archive}.tmp ${archive})
 math(EXPR level "${LEVEL} / 3")
-qwen_step(${QWEN_TOOLS_DIR}/python python/wheel.py ${BUILD} ${stage}/${CPACK_PACKAGE_FILE_NAME} ${FOLDER} ${level})
+qwen_step(.venv/bin/python python/wheel.py ${BUILD} ${stage}/${CPACK_PACKAGE_FILE_NAME} ${FOLDER} ${level})
 file(REMOVE_RECURSE ${stage})

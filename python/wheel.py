@@ -2,7 +2,7 @@
 
   wheel.py BUILD TREE FOLDER LEVEL
 
-BUILD is the build folder, TREE a folder with its installed files, LEVEL (1 to 9) that of zlib. The file in FOLDER has no Python ABI: one
+BUILD is the build folder, TREE a folder with its installed files, LEVEL (0 to 9) that of zlib. The file in FOLDER has no Python ABI: one
 serves all versions from 3.10 on. All its times are SOURCE_DATE_EPOCH, so that two wheels of one build have the same bytes.
 """
 import base64
@@ -93,13 +93,13 @@ def main():
     moment = max(time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"]))[:6], (1980, 1, 1, 0, 0, 0))
     target = folder / f"{NAME}-{version}-{tag}.whl"
     temporary = target.with_suffix(".tmp")
-    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=int(sys.argv[4])) as archive:
+    with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in files.items():
             entry = zipfile.ZipInfo(name, moment)
             entry.compress_type = zipfile.ZIP_DEFLATED
             entry.create_system = 3
             entry.external_attr = (0o100755 if f"{NAME}/bin/" in name else 0o100644) << 16
-            archive.writestr(entry, data)
+            archive.writestr(entry, data, compresslevel=int(sys.argv[4]))
     temporary.rename(target)
     print(target)
 
