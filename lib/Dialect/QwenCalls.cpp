@@ -294,6 +294,8 @@ DriverCall AttentionOp::getDriverCall(const CallFacts &facts) {
        .pageBytes = place.stride,
        .scale = queryScale(headDim),
        .blockTokens = blockTokens,
+       .rows = Tokens(
+           *limitOf((*this)->getParentOfType<func::FuncOp>(), runsOn(*this))),
        .scratch = Length(attentionScratch(groupQueries, headDim, blockTokens) +
                          ofHeadNorm)});
 }

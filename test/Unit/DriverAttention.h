@@ -103,7 +103,8 @@ struct AttentionOps {
   /// Queries, keys and values of a token lie side by side.
   int64_t projected, stride;
   int64_t cos, sin, ropeStride;
-  int64_t out, outStride;
+  /// The result has `rows` rows.
+  int64_t out, outStride, rows;
   float ropeScale = 1;
   /// Whether keys and queries are rotated.
   bool rotates = true;
@@ -125,14 +126,17 @@ struct AttentionOps {
     return static_cast<float>(1 / std::sqrt(static_cast<double>(headDim)));
   }
 
-  void reserve(Memory &arena, int64_t tokens, int64_t padding) {
+  /// For calls of `tokens` tokens, with `spare` rows behind the result's.
+  void reserve(Memory &arena, int64_t tokens, int64_t padding,
+               int64_t spare = 0) {
+    rows = tokens + spare;
     stride = projectedValues() + padding;
     ropeStride = headDim / 2 + padding;
     outStride = heads() * headDim + padding;
     projected = arena.reserve(tokens * stride);
     cos = arena.reserve(tokens * ropeStride);
     sin = arena.reserve(tokens * ropeStride);
-    out = arena.reserve(tokens * outStride);
+    out = arena.reserve(rows * outStride);
   }
 
   void makeTable(const Context *context, int32_t thread,
@@ -198,6 +202,7 @@ struct AttentionOps {
                          .pageBytes = Bytes(pageBytes),
                          .scale = scale(),
                          .blockTokens = Tokens(blockTokens),
+                         .rows = Tokens(rows),
                          .scratch = scratch.data(),
                          .rope = rotates && norm < 0 ? numerics::rope : nullptr,
                          .normRope = norm < 0 ? nullptr : numerics::normRope,
@@ -253,10 +258,12 @@ struct AttentionToken {
   Values projected, expected;
 };
 
-/// The tokens of a sequence, with attention of a plain loop over them.
+/// The tokens of a sequence, with attention of a plain loop over them, from
+/// token `first` on.
 inline std::vector<AttentionToken>
 plainAttention(const AttentionOps &ops, const std::vector<Values> &projected,
-               const Values &queryNorm, const Values &keyNorm) {
+               const Values &queryNorm, const Values &keyNorm,
+               int64_t first = 0) {
   AttentionCache cache(ops.cache, ops.kvHeads, ops.headDim);
   const Values frequencies = frequenciesOf(ops.headDim);
   const auto half = static_cast<size_t>(ops.half());
@@ -268,8 +275,10 @@ plainAttention(const AttentionOps &ops, const std::vector<Values> &projected,
     const auto keys = x.begin() + ops.heads() * ops.headDim;
     const auto values = keys + ops.kvHeads * ops.headDim;
     cache.append(rotation.rotated({keys, values}, keyNorm), {values, x.end()});
-    result.push_back(
-        {x, cache.attend(rotation.rotated({x.begin(), keys}, queryNorm))});
+    result.push_back({x, {}});
+    if (std::ssize(result) > first)
+      result.back().expected =
+          cache.attend(rotation.rotated({x.begin(), keys}, queryNorm));
   }
   return result;
 }

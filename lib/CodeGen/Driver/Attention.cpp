@@ -1,6 +1,6 @@
 //===- Attention.cpp - Cache append and attention -------------------------===//
 
-#include "Places.h"
+#include "SharedPages.h"
 
 #include "qwen/CodeGen/Driver/Driver.h"
 
@@ -8,71 +8,6 @@ using namespace qwen;
 using namespace qwen::driver;
 
 namespace {
-/// The rotation of one head, of its first values, or of none, behind the
-/// per-head norm where there is one.
-struct Rotation {
-  RopeFn *rope;
-  NormRopeFn *normRope;
-  /// The norm of heads, if only a part of each head is rotated.
-  RmsNormF32Fn *headNorm;
-  const float *norm;
-  float eps;
-  /// cos and sin of all tokens.
-  Floats cos, sin;
-  /// `half` is half of the values that are rotated.
-  int64_t headDim, half;
-  /// headDim floats for headNorm.
-  float *normed;
-
-  QWEN_SPECIALISED void call(const float *x, int64_t token, float *y) const {
-    const float *c = cos.of(token), *s = sin.of(token);
-    if (normRope)
-      return normRope(x, norm, c, s, half, eps, y);
-    if (headNorm) {
-      headNorm(x, norm, headDim, eps, normed);
-      x = normed;
-    }
-    if (rope)
-      rope(x, c, s, half, y);
-    for (int64_t i = 2 * half; i < headDim; ++i)
-      y[i] = x[i];
-  }
-};
-
-/// The rotation of heads; behind `scratch` are headDim floats for headNorm.
-template <typename Arguments, typename Instance>
-QWEN_SPECIALISED Rotation rotationOf(const Context *context,
-                                     const Arguments &of, const Instance &fixed,
-                                     float *scratch) {
-  return {fixed.rope,
-          fixed.normRope,
-          fixed.headNorm,
-          weightsAt(context, of.norm),
-          of.eps,
-          floatsAt(context, of.cos),
-          floatsAt(context, of.sin),
-          fixed.headDim,
-          fixed.half,
-          scratch};
-}
-
-/// The rotation without norms.
-template <typename Arguments, typename Instance>
-QWEN_SPECIALISED Rotation plainRotationOf(const Context *context,
-                                          const Arguments &of,
-                                          const Instance &fixed) {
-  return {.rope = fixed.rope,
-          .normRope = nullptr,
-          .headNorm = nullptr,
-          .norm = nullptr,
-          .eps = 0,
-          .cos = floatsAt(context, of.cos),
-          .sin = floatsAt(context, of.sin),
-          .headDim = fixed.headDim,
-          .half = fixed.half,
-          .normed = nullptr};
-}
-
 /// The place of a layer's cache in a page.
 struct CacheLayout {
   /// Bytes of one head's keys, and of the layer's keys. A head's values have as
@@ -128,150 +63,6 @@ QWEN_ENTRY(Append, Append) {
 // Attention
 //===----------------------------------------------------------------------===//
 
-namespace {
-/// Attention of one op, with its instance's constants.
-template <typename Instance> struct Attention {
-  const Context *context;
-  Rotation rotation;
-  Floats queries, out;
-  OpId op;
-  Instance fixed;
-
-  /// Tokens that see the same pages. The first sees `visible` positions. The
-  /// others see as many or, if attention is `causal`, each one position more
-  /// than the token before, in the same page.
-  struct Run {
-    int64_t start, count, head, visible;
-    bool causal;
-  };
-  /// `pages` has the keys and values of the head. Page `number` is valid until
-  /// the next one is read.
-  template <typename Pages>
-  QWEN_SPECIALISED void run(const Run &of, const Pages &pages) const;
-
-private:
-  /// What attention of a run keeps in `scratch`.
-  struct Memory {
-    /// Queries of all tokens; the queries of a token lie side by side.
-    int64_t queries;
-    /// Rotated queries, f32 [queries][headDim] or KvQuery [queries]; scores,
-    /// and in their place weights, [queries][kPageTokens].
-    float *query, *score;
-    /// A rotated query that is encoded, [headDim].
-    float *head;
-  };
-  /// M, L and O of a run's queries: maxima, sums and outputs of softmax so far.
-  struct State {
-    float *m, *l, *o;
-  };
-
-  State stateAt(float *m, int64_t count) const {
-    const int64_t padded = alignTo(count, kStateQueries);
-    return {m, m + padded, m + 2 * padded};
-  }
-  QWEN_SPECIALISED void rotateQuery(const float *x, int64_t token,
-                                    int64_t number, const Memory &in) const;
-  QWEN_SPECIALISED void rotate(const Run &of, const Memory &in) const;
-  QWEN_SPECIALISED void lastPage(const Run &of, int64_t slots, const Memory &in,
-                                 const uint8_t *v, const State &to) const;
-  QWEN_SPECIALISED void write(const Run &of, const State &from) const;
-};
-} // namespace
-
-/// Writes query `number` of a run.
-template <typename Instance>
-void Attention<Instance>::rotateQuery(const float *x, int64_t token,
-                                      int64_t number, const Memory &in) const {
-  const int64_t headDim = fixed.headDim;
-  if constexpr (requires { fixed.encodeQuery; })
-    if (fixed.encodeQuery) {
-      rotation.call(x, token, in.head);
-      auto *codes = reinterpret_cast<uint8_t *>(in.query) +
-                    number * KvQuery::bytes(headDim);
-      return flag(context, token, op,
-                  fixed.encodeQuery(in.head, headDim, codes));
-    }
-  rotation.call(x, token, in.query + number * headDim);
-}
-
-template <typename Instance>
-void Attention<Instance>::rotate(const Run &of, const Memory &in) const {
-  const int64_t groupQueries = fixed.groupQueries, headDim = fixed.headDim;
-  const int64_t size = groupQueries * headDim;
-  for (int64_t i = 0; i < of.count; ++i) {
-    const float *x = queries.of(of.start + i) + of.head * size;
-    for (int64_t g = 0; g < groupQueries; ++g)
-      rotateQuery(x + g * headDim, of.start + i, i * groupQueries + g, in);
-  }
-}
-
-/// Softmax and values of the last page, of which the first token sees `slots`
-/// slots: token by token where each sees one slot more than the one before.
-template <typename Instance>
-void Attention<Instance>::lastPage(const Run &of, int64_t slots,
-                                   const Memory &in, const uint8_t *v,
-                                   const State &to) const {
-  const int64_t headDim = fixed.headDim;
-  const int64_t together = of.causal ? fixed.groupQueries : in.queries;
-  for (int64_t first = 0; first < in.queries; first += together) {
-    float *score = in.score + first * kPageTokens;
-    fixed.softmax(score, together, slots, score, to.m + first, to.l + first);
-    fixed.values(score, v, to.o + first * headDim, together, headDim, slots, v);
-    ++slots;
-  }
-}
-
-template <typename Instance>
-void Attention<Instance>::write(const Run &of, const State &from) const {
-  const int64_t groupQueries = fixed.groupQueries, headDim = fixed.headDim;
-  for (int64_t i = 0; i < of.count; ++i) {
-    float *y = out.of(of.start + i) + of.head * groupQueries * headDim;
-    for (int64_t g = 0; g < groupQueries; ++g) {
-      const int64_t query = i * groupQueries + g;
-      fixed.finish(from.o + query * headDim, from.l[query], headDim,
-                   y + g * headDim);
-    }
-  }
-}
-
-/// The state of the run starts as the first page's; the following pages are
-/// merged into it. The products prefetch the next read, the page's values and
-/// then the next page's keys: a page is too short for the prefetcher of the
-/// processor.
-template <typename Instance>
-template <typename Pages>
-void Attention<Instance>::run(const Run &of, const Pages &pages) const {
-  const int64_t headDim = fixed.headDim;
-  const int64_t most = fixed.groupQueries * fixed.blockTokens;
-  const int64_t stateSize = alignTo(attentionState(most, headDim), 16);
-  Memory in = {fixed.groupQueries * of.count, fixed.scratch, nullptr, nullptr};
-  in.score = in.query + alignTo(most * headDim, 16);
-  float *ofPage = in.score + most * kPageTokens;
-  in.head = ofPage;
-  float *state = ofPage + stateSize;
-  rotate(of, in);
-  const int64_t last = (of.visible - 1) / kPageTokens;
-  const int64_t slots = (of.visible - 1) % kPageTokens + 1;
-  for (int64_t page = 0; page <= last; ++page) {
-    const uint8_t *k = pages.read(page);
-    const uint8_t *v = k + pages.keyBytes();
-    const State to = stateAt(page == 0 ? state : ofPage, in.queries);
-    fixed.scores(
-        in.query, k, fixed.scale, in.score, in.queries, headDim,
-        page < last ? kPageTokens : slots + (of.causal ? of.count - 1 : 0), v);
-    if (page < last) {
-      fixed.softmax(in.score, in.queries, kPageTokens, in.score, to.m, to.l);
-      fixed.values(in.score, v, to.o, in.queries, headDim, kPageTokens,
-                   pages.next(page));
-    } else {
-      lastPage(of, slots, in, v, to);
-    }
-    if (page > 0)
-      fixed.merge(state, ofPage, in.queries, headDim, state);
-  }
-  write(of, stateAt(state, in.queries));
-}
-
 /// Calls compute(head, first, last) for the thread's units. A unit is a KV head
 /// of a block of tokens, with all query heads that share it, so that they share
 /// each read of keys and values. The first and the last block follow each
@@ -299,21 +90,6 @@ forTokenBlocks(const Context *context, int32_t thread, OpId op,
 //===----------------------------------------------------------------------===//
 // Attention over the cache
 //===----------------------------------------------------------------------===//
-
-/// The number of tokens from `start` on, before `last`, that follow each other
-/// in one page of one sequence: they see the same pages, so one run takes them.
-static inline int64_t runLength(const Context *context, int64_t start,
-                                int64_t last) {
-  const int64_t page = slotOf(context, start).page;
-  int64_t token = start;
-  while (token < last &&
-         context->sequences[token] == context->sequences[start] &&
-         context->positions[token] ==
-             context->positions[start] + (token - start) &&
-         slotOf(context, token).page == page)
-    ++token;
-  return token - start;
-}
 
 namespace {
 /// The pages of a sequence: that of `token`.
@@ -343,18 +119,25 @@ QWEN_ENTRY(Attention, Attention) {
       of.op,
       fixed};
   const CacheLayout layout(fixed, of.layer);
-  forTokenBlocks(
-      context, thread, of.op, fixed,
-      [&](int64_t head, int64_t first, int64_t last) QWEN_SPECIALISED_LAMBDA {
-        for (int64_t start = first; start < last;) {
-          const int64_t count = runLength(context, start, last);
-          attention.run({start, count, head,
-                         context->positions[start] + int64_t{1},
-                         /*causal=*/true},
-                        CachePages{context, layout, start, head});
-          start += count;
-        }
-      });
+  const auto pagesOf = [&](int64_t token, int64_t head)
+                           QWEN_SPECIALISED_LAMBDA {
+                             return CachePages{context, layout, token, head};
+                           };
+  SharedPages shared(attention);
+  if (shared.plan())
+    return shared.run(thread, pagesOf);
+  forTokenBlocks(context, thread, of.op, fixed,
+                 [&](int64_t head, int64_t first, int64_t last)
+                     QWEN_SPECIALISED_LAMBDA {
+                       for (int64_t start = first; start < last;) {
+                         const int64_t count = runLength(context, start, last);
+                         attention.run({start, count, head,
+                                        context->positions[start] + int64_t{1},
+                                        /*causal=*/true},
+                                       pagesOf(start, head));
+                         start += count;
+                       }
+                     });
 }
 
 //===----------------------------------------------------------------------===//
