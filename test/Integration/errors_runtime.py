@@ -280,6 +280,8 @@ ROWS = [
     # serve.
     Row("a public address without a key", None, "qwen-run serve stories.qwen --listen 0.0.0.0:0", 1,
         "qwen-run: --listen 0.0.0.0:0 is reachable by other machines: it needs an API key (--api-key-file), or --no-auth"),
+    Row("a public address beside a local one", None, "qwen-run serve stories.qwen --listen 127.0.0.1:0 --listen 0.0.0.0:0", 1,
+        "qwen-run: --listen 0.0.0.0:0 is reachable by other machines: it needs an API key (--api-key-file), or --no-auth"),
     *(Row(f"the origin {origin}", None, f"qwen-run serve stories.qwen --cors-origins https://a.example,{origin}", 1,
           f'qwen-run: --cors-origins "{origin}" matches no page: {fault}; browsers send SCHEME://HOST or SCHEME://HOST:PORT, such as '
           "https://example.org")

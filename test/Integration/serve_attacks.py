@@ -215,7 +215,7 @@ def refused(checks, model, work):
         checks.expect(f"serve {options} {variables}", (result.returncode, result.stderr), (1, f"qwen-run: {message}\n"))
 
 
-def addresses(checks, model):
+def addresses(checks, model, work):
     """The address that it prints is one that clients can open. A flag may be a variable."""
     listen = ["[::1]:0", "::1:0"] if pathlib.Path("/proc/net/if_inet6").exists() else ["localhost:0"]
     for address, value in zip(listen, ("1", "yes")):
@@ -227,3 +227,20 @@ def addresses(checks, model):
         checks.expect("the page", connection.getresponse().read(), b'{"status":"ok"}')
         connection.close()
         checks.expect(f"the end at {address}", server.stop()[0], 0)
+    # Several addresses answer, and each knows its own Host.
+    path = work / "socket"
+    server = Server(model, "-t", "1", "--listen", f"unix:{path}", "--listen", "127.0.0.2:0,localhost:0", listen="127.0.0.1:0")
+    names = server.addresses
+    checks.expect("the addresses", [name.removeprefix("http://").rsplit(":", 1)[0] for name in names], ["127.0.0.1", "unix", "127.0.0.2", "localhost"])
+    for name in [name for name in names if name.startswith("http")]:
+        host = name.removeprefix("http://")
+        connection = http.client.HTTPConnection(*host.split(":"), timeout=60)
+        for given, status in ((host, 200), ("127.0.0.9", 403)):
+            connection.request("GET", "/health", headers={"Host": given})
+            response = connection.getresponse()
+            response.read()
+            checks.expect(f"{name} for {given}", response.status, status)
+        connection.close()
+    checks.check(path.is_socket(), "no socket")
+    checks.expect("the end at several addresses", server.stop()[0], 0)
+    checks.check(not path.exists(), "the socket is left")

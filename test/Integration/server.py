@@ -26,8 +26,9 @@ class Server:
                 break
         else:
             sys.exit(f"no server: {said}")
-        self.address = line.split()[-1]
-        self.port = int(line.rsplit(":", 1)[1]) if listen.startswith("127") else None
+        self.addresses = line.split(" answers on ")[1].strip().split(", ")
+        self.address = self.addresses[0]
+        self.port = int(self.address.rsplit(":", 1)[1]) if listen.startswith("127") else None
         # A full pipe would stop the server.
         self.log = []
         self.reader = threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True)

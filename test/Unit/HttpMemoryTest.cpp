@@ -135,7 +135,7 @@ protected:
 
   static ServerOptions optionsOf() {
     ServerOptions options;
-    options.listen = "127.0.0.1:0";
+    options.listen = {"127.0.0.1:0"};
     options.keepAlive = 0.001;
     options.drain = 0.1;
     return options;

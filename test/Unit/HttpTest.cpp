@@ -279,9 +279,26 @@ TEST(AccessTest, FindsKeys) {
   EXPECT_EQ(findKey("", "a", {"b", "a", "a"}), 1);
 }
 
+TEST(AccessTest, AllowsOrigins) {
+  const std::vector<std::string> none, one = {"https://a.example"},
+                                       local = {"localhost", "app://x"};
+  EXPECT_FALSE(isAllowedOrigin("https://a.example", none));
+  EXPECT_TRUE(isAllowedOrigin("https://a.example", one));
+  EXPECT_FALSE(isAllowedOrigin("http://localhost:3000", one));
+  EXPECT_TRUE(isAllowedOrigin("https://b.example", {"*"}));
+  for (const char *origin :
+       {"http://localhost", "https://localhost:3000", "http://127.0.0.1:1",
+        "http://[::1]:8080", "app://x"})
+    EXPECT_TRUE(isAllowedOrigin(origin, local)) << origin;
+  for (const char *origin :
+       {"", "null", "http://localhost.example", "app://localhost",
+        "http://a@localhost", "http://a.example", "http://localhost:3000.a"})
+    EXPECT_FALSE(isAllowedOrigin(origin, local)) << origin;
+}
+
 TEST(AccessTest, RefusesOriginsThatNoBrowserSends) {
   for (const char *origin :
-       {"*", "null", "https://a.example", "http://localhost:3000",
+       {"*", "localhost", "null", "https://a.example", "http://localhost:3000",
         "http://127.0.0.1", "http://[::1]:8080", "https://xn--mnchen-3ya.de",
         "https://a.example:80", "chrome-extension://abc", "tauri://localhost",
         "safari-web-extension://E3449EA7-EC25", "capacitor://localhost"})

@@ -128,7 +128,7 @@ static std::string readText(const char *path) {
 static int serve(std::span<const char *const> arguments) {
   ServerOptions options;
   std::vector<std::string> keys;
-  options.listen = "127.0.0.1:0";
+  options.listen = {"127.0.0.1:0"};
   for (const std::string_view each : arguments.subspan(3)) {
     const std::string value(each.substr(each.find('=') + 1));
     if (each.starts_with("tool-format="))

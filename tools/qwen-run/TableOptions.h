@@ -43,7 +43,13 @@ void addTableOption(const Command &command, const std::string &names, T &to,
   } else if constexpr (std::is_same_v<T, std::string>) {
     command.addText(names, to, help).type(unit);
   } else {
-    command.addTexts(names, to, help).type(unit).list(',');
+    const Option option = command.addTexts(names, to, help);
+    option.type(unit).list(',');
+    std::string usual;
+    for (const std::string &each : to)
+      usual += (usual.empty() ? "" : ",") + each;
+    if (!usual.empty())
+      option.defaultText(usual);
   }
 }
 

@@ -64,10 +64,25 @@ bool server::isLocalHost(std::string_view host, std::string_view listen) {
   });
 }
 
+static constexpr std::string_view kSchemeMark = "://";
+/// What stands for all origins of this machine.
+static constexpr std::string_view kThisMachine = "localhost";
+
+/// Whether a server of this machine has the page of an Origin.
+static bool isLocalOrigin(std::string_view origin) {
+  const size_t mark = origin.find(kSchemeMark);
+  if (mark == std::string_view::npos)
+    return false;
+  const std::string_view scheme = origin.substr(0, mark);
+  return (scheme == "http" || scheme == "https") &&
+         isLocalHost(origin.substr(mark + kSchemeMark.size()), kThisMachine);
+}
+
 bool server::isAllowedOrigin(std::string_view origin,
                              const std::vector<std::string> &allowed) {
   return std::ranges::any_of(allowed, [&](const std::string &each) {
-    return each == "*" || each == origin;
+    return each == "*" || each == origin ||
+           (each == kThisMachine && isLocalOrigin(origin));
   });
 }
 
@@ -147,15 +162,14 @@ static std::string faultOfHost(std::string_view host) {
 
 /// Why no browser sends this as an Origin; empty if one may.
 static std::string faultOfOrigin(std::string_view origin) {
-  constexpr std::string_view kMark = "://";
   // A page without an origin of its own has "null".
-  if (origin == "*" || origin == "null")
+  if (origin == "*" || origin == "null" || origin == kThisMachine)
     return "";
-  const size_t mark = origin.find(kMark);
+  const size_t mark = origin.find(kSchemeMark);
   if (mark == std::string_view::npos || mark == 0)
     return "it has no scheme";
   const std::string_view scheme = origin.substr(0, mark);
-  const std::string_view rest = origin.substr(mark + kMark.size());
+  const std::string_view rest = origin.substr(mark + kSchemeMark.size());
   if (!std::ranges::all_of(scheme, [](char c) {
         return isLower(c) || isDigit(c) || c == '+' || c == '-' || c == '.';
       }))

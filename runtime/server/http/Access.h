@@ -31,7 +31,8 @@ void requireKey(const std::string &key, const std::string &place);
 /// if its name leads here.
 bool isLocalHost(std::string_view host, std::string_view listen);
 
-/// Whether the page of an Origin may send requests. "*" allows all.
+/// Whether the page of an Origin may send requests. "*" allows all, and
+/// "localhost" those that a server of this machine has, on any port.
 bool isAllowedOrigin(std::string_view origin,
                      const std::vector<std::string> &allowed);
 

@@ -144,11 +144,11 @@ std::optional<ApiError> Connection::refuse(const Parser &parser) const {
     if (!target.authority.empty())
       hosts.emplace_back(target.authority);
     for (std::string_view host : hosts)
-      if (!isLocalHost(host, shared.options.listen))
+      if (!isLocalHost(host, shared.listen))
         return ApiError(403, "the host " + quote(host) +
                                  " is not this machine; the server listens "
                                  "on " +
-                                 shared.options.listen);
+                                 shared.listen);
   }
   if (!shared.keys.empty() && !shared.handler.isOpen(path) && !isPreflight() &&
       !key)

@@ -33,6 +33,8 @@ struct ConnectionShared {
   /// A request must have one of these keys; empty: it needs none.
   const std::vector<std::string> &keys;
   const LogFn &log;
+  /// The address of --listen that the connection came to.
+  const std::string &listen;
   /// Whether the Host of a request must name this machine.
   bool checksHost;
   /// Null without TLS.

@@ -20,6 +20,7 @@
 #include <list>
 #include <netinet/tcp.h>
 #include <optional>
+#include <span>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -37,6 +38,33 @@ struct Address {
   stream_protocol::endpoint endpoint;
   /// Other machines cannot reach it.
   bool isLocal;
+};
+
+/// One of the addresses of a server, and what accepts its connections.
+struct Listener {
+  Listener(asio::io_context &io, std::string text);
+  ~Listener();
+  Listener(const Listener &) = delete;
+  Listener &operator=(const Listener &) = delete;
+
+  bool isUnix() const { return text.starts_with(kUnix); }
+  /// The path of a socket.
+  const char *path() const { return text.c_str() + kUnix.size(); }
+  void open();
+  /// Removes a socket that a killed server left: nobody listens on it.
+  void removeLeftSocket();
+  /// As HttpServer::address has it.
+  std::string name(bool hasTls) const;
+
+  /// As --listen has it.
+  const std::string text;
+  const Address address;
+  asio::io_context &io;
+  asio::basic_socket_acceptor<stream_protocol> acceptor;
+  bool isOpen = false;
+  /// Whether its coroutine runs. A coroutine that waits ends with the
+  /// io_context, after the listener.
+  std::shared_ptr<bool> isAccepting = std::make_shared<bool>(false);
 };
 } // namespace
 
@@ -66,6 +94,56 @@ static Address parseAddress(const std::string &text) {
                 " must be HOST:PORT with a numeric host or localhost, or "
                 "unix:PATH");
   return {asio::ip::tcp::endpoint(address, port), address.is_loopback()};
+}
+
+Listener::Listener(asio::io_context &serverIo, std::string listen)
+    : text(std::move(listen)), address(parseAddress(text)), io(serverIo),
+      acceptor(serverIo) {}
+
+Listener::~Listener() {
+  if (isOpen && isUnix())
+    unlink(path());
+}
+
+void Listener::open() try {
+  if (isUnix())
+    removeLeftSocket();
+  acceptor.open(address.endpoint.protocol());
+  if (!isUnix())
+    acceptor.set_option(asio::socket_base::reuse_address(true));
+  acceptor.bind(address.endpoint);
+  isOpen = true;
+  constexpr mode_t kOwnerAndGroup = 0660;
+  if (isUnix() && chmod(path(), kOwnerAndGroup) != 0)
+    throw Error("cannot set the mode of " + text);
+  acceptor.listen();
+} catch (const boost::system::system_error &error) {
+  throw Error("cannot listen on " + text + ": " + error.code().message());
+}
+
+void Listener::removeLeftSocket() {
+  struct stat status;
+  if (stat(path(), &status) != 0 || !S_ISSOCK(status.st_mode))
+    return;
+  try {
+    ByteStream::Socket(io).connect(address.endpoint);
+  } catch (const boost::system::system_error &) {
+    unlink(path());
+  }
+}
+
+std::string Listener::name(bool hasTls) const {
+  if (isUnix())
+    return text;
+  asio::ip::tcp::endpoint bound;
+  const stream_protocol::endpoint local = acceptor.local_endpoint();
+  bound.resize(local.size());
+  std::memcpy(bound.data(), local.data(), local.size());
+  std::string host = text.substr(0, text.rfind(':'));
+  if (host.find(':') != std::string::npos && !host.starts_with('['))
+    host = "[" + host + "]";
+  return (hasTls ? "https://" : "http://") + host + ":" +
+         std::to_string(bound.port());
 }
 
 /// Throws Error if the files are no certificate with its key.
@@ -137,10 +215,7 @@ private:
 
 struct HttpServer::State {
   State(const ServerOptions &options, std::vector<std::string> keys, LogFn log);
-  ~State();
 
-  void open();
-  void removeLeftSocket(const char *path);
   /// Closes the oldest connection without a whole request. Returns whether
   /// there was one.
   bool closeUnread();
@@ -149,8 +224,10 @@ struct HttpServer::State {
   bool makeRoom();
   /// After `error` of accept: makes a descriptor free, or refuses the
   /// connection. Returns whether the next one can be accepted.
-  bool freeDescriptor(const boost::system::error_code &error);
-  asio::awaitable<void> accept(const ConnectionShared &shared);
+  bool freeDescriptor(Listener &listener,
+                      const boost::system::error_code &error);
+  asio::awaitable<void> accept(Listener &listener,
+                               const ConnectionShared &shared);
   void start(const ConnectionShared &shared, ByteStream::Socket socket);
   asio::awaitable<void> handle(const ConnectionShared &shared,
                                ByteStream::Socket socket);
@@ -160,45 +237,29 @@ struct HttpServer::State {
   /// Ends the connections, and waits for what they have begun.
   void endConnections();
   /// Begins again what must last, if memory that lacked has ended it.
-  void resume(const ConnectionShared &shared, HttpHandler &handler) noexcept;
+  void resume(std::span<const ConnectionShared> shared,
+              HttpHandler &handler) noexcept;
+  /// What the connections of each listener share, in their order.
+  std::vector<ConnectionShared> shareds(HttpHandler &handler);
   /// Logs why a connection failed.
   void tell(const char *what) const noexcept;
 
   const ServerOptions options;
   const std::vector<std::string> keys;
   const LogFn log;
-  const Address address;
   const std::unique_ptr<TlsContext> tls;
   asio::io_context io{1};
-  asio::basic_socket_acceptor<stream_protocol> acceptor{io};
+  std::list<Listener> listeners;
   Changes changes;
   /// Handled from the start of `run` to the end of the server.
   std::optional<asio::signal_set> signals;
   SpareDescriptor spare;
   std::list<Connection *> connections;
-  /// Whether the coroutines of these names run.
-  bool isAccepting = false, awaitsSignals = false;
+  /// Whether the coroutine of this name runs.
+  bool awaitsSignals = false;
   /// Ends before all that its threads use.
   Workers workers{2};
 };
-
-HttpServer::State::State(const ServerOptions &serverOptions,
-                         std::vector<std::string> apiKeys, LogFn logLine)
-    : options(serverOptions), keys(std::move(apiKeys)), log(std::move(logLine)),
-      address(parseAddress(options.listen)), tls(makeTls(options)) {
-  for (const std::string &origin : options.origins)
-    requireOrigin(origin);
-  if (!address.isLocal && keys.empty() && !options.noAuth)
-    throw Error("--listen " + options.listen +
-                " is reachable by other machines: it needs an API key "
-                "(--api-key-file), or --no-auth");
-  open();
-}
-
-HttpServer::State::~State() {
-  if (options.listen.starts_with(kUnix))
-    unlink(options.listen.c_str() + kUnix.size());
-}
 
 /// Allows the process a descriptor for each connection and some others, if the
 /// system lets it.
@@ -213,37 +274,23 @@ static void raiseDescriptors(int64_t connections) {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-void HttpServer::State::open() {
+HttpServer::State::State(const ServerOptions &serverOptions,
+                         std::vector<std::string> apiKeys, LogFn logLine)
+    : options(serverOptions), keys(std::move(apiKeys)), log(std::move(logLine)),
+      tls(makeTls(options)) {
+  for (const std::string &origin : options.origins)
+    requireOrigin(origin);
+  if (options.listen.empty())
+    throw Error("--listen needs HOST:PORT or unix:PATH");
+  for (const std::string &text : options.listen)
+    if (const Listener &listener = listeners.emplace_back(io, text);
+        !listener.address.isLocal && keys.empty() && !options.noAuth)
+      throw Error("--listen " + text +
+                  " is reachable by other machines: it needs an API key "
+                  "(--api-key-file), or --no-auth");
   raiseDescriptors(options.connections);
-  const bool isUnix = options.listen.starts_with(kUnix);
-  const char *const path = options.listen.c_str() + kUnix.size();
-  if (isUnix)
-    removeLeftSocket(path);
-  try {
-    acceptor.open(address.endpoint.protocol());
-    if (!isUnix)
-      acceptor.set_option(asio::socket_base::reuse_address(true));
-    acceptor.bind(address.endpoint);
-    constexpr mode_t kOwnerAndGroup = 0660;
-    if (isUnix && chmod(path, kOwnerAndGroup) != 0)
-      throw Error("cannot set the mode of " + options.listen);
-    acceptor.listen();
-  } catch (const boost::system::system_error &error) {
-    throw Error("cannot listen on " + options.listen + ": " +
-                error.code().message());
-  }
-}
-
-/// Removes a socket that a killed server left: nobody listens on it.
-void HttpServer::State::removeLeftSocket(const char *path) {
-  struct stat status;
-  if (stat(path, &status) != 0 || !S_ISSOCK(status.st_mode))
-    return;
-  try {
-    ByteStream::Socket(io).connect(address.endpoint);
-  } catch (const boost::system::system_error &) {
-    unlink(path);
-  }
+  for (Listener &listener : listeners)
+    listener.open();
 }
 
 void HttpServer::State::tell(const char *what) const noexcept {
@@ -285,7 +332,8 @@ bool HttpServer::State::makeRoom() {
   return open < options.connections || closeUnread();
 }
 
-bool HttpServer::State::freeDescriptor(const boost::system::error_code &error) {
+bool HttpServer::State::freeDescriptor(Listener &listener,
+                                       const boost::system::error_code &error) {
   if (error != asio::error::no_descriptors && error.value() != ENFILE)
     return false;
   spare.close();
@@ -293,8 +341,8 @@ bool HttpServer::State::freeDescriptor(const boost::system::error_code &error) {
   if (!isFree) {
     boost::system::error_code failure;
     // The socket closes at once.
-    isFree = !acceptor.non_blocking(true, failure) &&
-             acceptor.accept(failure).is_open();
+    isFree = !listener.acceptor.non_blocking(true, failure) &&
+             listener.acceptor.accept(failure).is_open();
   }
   spare.open();
   return isFree && spare.isOpen();
@@ -318,15 +366,15 @@ void HttpServer::State::start(const ConnectionShared &shared,
 }
 
 asio::awaitable<void>
-HttpServer::State::accept(const ConnectionShared &shared) {
-  isAccepting = true;
-  const AtEnd ends([&] { isAccepting = false; });
+HttpServer::State::accept(Listener &listener, const ConnectionShared &shared) {
+  *listener.isAccepting = true;
+  const AtEnd ends([runs = listener.isAccepting] { *runs = false; });
   asio::steady_timer pause(io);
-  while (acceptor.is_open()) {
+  while (listener.acceptor.is_open()) {
     try {
       co_await pause.async_wait(kWait);
-      auto [error, socket] = co_await acceptor.async_accept(kWait);
-      if (error ? freeDescriptor(error) : makeRoom()) {
+      auto [error, socket] = co_await listener.acceptor.async_accept(kWait);
+      if (error ? freeDescriptor(listener, error) : makeRoom()) {
         if (!error)
           start(shared, std::move(socket));
         continue;
@@ -361,11 +409,15 @@ asio::awaitable<void> HttpServer::State::drain() {
   io.stop();
 }
 
-void HttpServer::State::resume(const ConnectionShared &shared,
+void HttpServer::State::resume(std::span<const ConnectionShared> shared,
                                HttpHandler &handler) noexcept {
   try {
-    if (!isAccepting && acceptor.is_open())
-      asio::co_spawn(io, accept(shared), asio::detached);
+    size_t index = 0;
+    for (Listener &listener : listeners) {
+      const ConnectionShared &own = shared[index++];
+      if (!*listener.isAccepting && listener.acceptor.is_open())
+        asio::co_spawn(io, accept(listener, own), asio::detached);
+    }
     if (!awaitsSignals)
       asio::co_spawn(io, awaitSignals(handler), asio::detached);
   } catch (const std::exception &error) {
@@ -391,7 +443,8 @@ asio::awaitable<void> HttpServer::State::awaitSignals(HttpHandler &handler) {
   const AtEnd ends([&] { awaitsSignals = false; });
   co_await signals->async_wait(kWait);
   handler.drain();
-  acceptor.close();
+  for (Listener &listener : listeners)
+    listener.acceptor.close();
   asio::co_spawn(io, drain(), asio::detached);
   co_await signals->async_wait(kWait);
   // A third one ends the program.
@@ -403,25 +456,16 @@ HttpServer::HttpServer(const ServerOptions &options,
                        std::vector<std::string> keys, LogFn log) try
     : state(std::make_unique<State>(options, std::move(keys), std::move(log))) {
 } catch (const boost::system::system_error &error) {
-  throw Error("cannot listen on " + options.listen + ": " +
-              error.code().message());
+  throw Error("cannot serve: " + error.code().message());
 }
 
 HttpServer::~HttpServer() = default;
 
 std::string HttpServer::address() const {
-  const std::string &listen = state->options.listen;
-  if (listen.starts_with(kUnix))
-    return listen;
-  asio::ip::tcp::endpoint bound;
-  const stream_protocol::endpoint local = state->acceptor.local_endpoint();
-  bound.resize(local.size());
-  std::memcpy(bound.data(), local.data(), local.size());
-  std::string host = listen.substr(0, listen.rfind(':'));
-  if (host.find(':') != std::string::npos && !host.starts_with('['))
-    host = "[" + host + "]";
-  return (state->tls ? "https://" : "http://") + host + ":" +
-         std::to_string(bound.port());
+  std::string names;
+  for (const Listener &listener : state->listeners)
+    names += (names.empty() ? "" : ", ") + listener.name(state->tls != nullptr);
+  return names;
 }
 
 void HttpServer::wake() {
@@ -454,21 +498,31 @@ static void requireDescriptor() {
                 " descriptors (ulimit -n), and the server needs more");
 }
 
+std::vector<ConnectionShared> HttpServer::State::shareds(HttpHandler &handler) {
+  std::vector<ConnectionShared> all;
+  for (const Listener &listener : listeners)
+    all.push_back({.io = io,
+                   .workers = workers.context(),
+                   .handler = handler,
+                   .changes = changes,
+                   .options = options,
+                   .keys = keys,
+                   .log = log,
+                   .listen = listener.text,
+                   .checksHost = !listener.isUnix() && listener.address.isLocal,
+                   .tls = tls.get()});
+  return all;
+}
+
 void HttpServer::run(HttpHandler &handler,
                      const std::function<void()> &onReady) try {
   State &server = *state;
-  const bool isTcp = !server.options.listen.starts_with(kUnix);
-  ConnectionShared shared{.io = server.io,
-                          .workers = server.workers.context(),
-                          .handler = handler,
-                          .changes = server.changes,
-                          .options = server.options,
-                          .keys = server.keys,
-                          .log = server.log,
-                          .checksHost = isTcp && server.address.isLocal,
-                          .tls = server.tls.get()};
+  const std::vector<ConnectionShared> shared = server.shareds(handler);
   server.signals.emplace(server.io, SIGTERM, SIGINT);
-  asio::co_spawn(server.io, server.accept(shared), asio::detached);
+  size_t index = 0;
+  for (Listener &listener : server.listeners)
+    asio::co_spawn(server.io, server.accept(listener, shared[index++]),
+                   asio::detached);
   asio::co_spawn(server.io, server.awaitSignals(handler), asio::detached);
   server.spare.open();
   requireDescriptor();

@@ -13,7 +13,7 @@
 
 namespace qwen::server {
 
-/// Opens the address and starts its threads when it is made, so that errors
+/// Opens the addresses and starts its threads when it is made, so that errors
 /// come before a model is loaded. Must outlive the scheduler, which calls
 /// `wake`. The end of a program has the opposite order of its parts: `run` ends
 /// the connections, then the service ends its scheduler, then the model and
@@ -27,7 +27,7 @@ public:
   ~HttpServer();
 
   /// "http://127.0.0.1:8080", or https with TLS, with the port that the system
-  /// chose for port 0.
+  /// chose for port 0. Several are joined by ", ".
   std::string address() const;
 
   /// Lets connections go on whose streams have changed. Called after each step
