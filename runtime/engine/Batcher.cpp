@@ -16,14 +16,6 @@
 
 using namespace qwen;
 
-int64_t qwen::stepBackOf(const Manifest &manifest) {
-  int64_t most = manifest.model.context;
-  for (const CacheInfo &cache : manifest.caches)
-    if (cache.kind == CacheKind::Fixed)
-      most = std::min(most, cache.stepBack);
-  return most;
-}
-
 Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
     : engine(batchEngine), model(engine.manifest().model),
       mostPrompt(options.promptTokens
@@ -536,6 +528,8 @@ void Batcher::tellAccepted() {
     const int64_t drafted = track.takeDrafted(), accepted = track.accepted();
     if (!drafted)
       continue;
+    // Forced tokens come behind the settled ones.
+    pages.removeDrafts(track);
     DraftRecord &record = track.job().drafts();
     record.drafted += drafted;
     record.accepted += accepted;

@@ -60,10 +60,6 @@ struct BatcherCounts {
   int64_t constraintNanoseconds = 0;
 };
 
-/// Number of positions that a sequence can lose without a snapshot, which its
-/// drafts need.
-int64_t stepBackOf(const Manifest &manifest);
-
 /// One thread uses a batcher, and no one else opens sequences of its engine. A
 /// step allocates nothing unless a request starts or ends.
 class Batcher {

@@ -198,7 +198,7 @@ Error JobPages::noneLeft(const Job &job) const {
                ErrorKind::NoPage);
 }
 
-void JobPages::endStep(Track &track) {
+void JobPages::removeDrafts(Track &track) {
   track.dropDrafts();
   const int64_t most = track.knownSize();
   if (!track.job().beams() && computed(track) >= most &&
@@ -207,6 +207,10 @@ void JobPages::endStep(Track &track) {
                    state.reachable(track.sequence(), most - 1));
     cache.cut(track.sequence(), track.place.prefix);
   }
+}
+
+void JobPages::endStep(Track &track) {
+  removeDrafts(track);
   if (usesCache)
     cache.keep(track.sequence(), track.known(), track.place.prefix);
 }

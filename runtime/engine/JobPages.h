@@ -50,7 +50,9 @@ public:
   int64_t room(const Track &track, int64_t spare) const;
   /// Number of further pages that `count` tokens of a track take.
   int64_t pagesFor(const Track &track, int64_t count) const;
-  /// Removes the drafts that were wrong, and keeps the full pages.
+  /// Removes the drafts that were wrong, before further tokens are known.
+  void removeDrafts(Track &track);
+  /// Removes them, and keeps the full pages.
   void endStep(Track &track);
   /// The number of sequences of a job.
   static int64_t sequencesOf(const Job &job) {

@@ -69,6 +69,9 @@ public:
 
 private:
   bool may(int32_t id) const {
+    // Runs of tokens that have no other.
+    if (ids.size() % 7 > 4)
+      return id == static_cast<int32_t>(9 + ids.size() % 27);
     return (static_cast<size_t>(id) + ids.size()) % 3 != 0 &&
            (ids.empty() || id != ids.back());
   }
@@ -190,7 +193,7 @@ inline std::vector<Request> waysToDraw() {
   ways[5].mirostatTau = 2;
   ways[6].dryMultiplier = 0.5;
   ways[6].dryAllowedLength = 1;
-  ways[6].noRepeatNgram = 2;
+  ways[6].noRepeatNgram = 3;
   ways[7].minTokens = 60;
   ways[7].decayStart = 5;
   ways[7].decayFactor = 1.02;

@@ -7,8 +7,8 @@
 #include "cache/CompiledModel.h"
 #include "cache/ModelSource.h"
 #include "chat/Screen.h"
-#include "engine/Batcher.h"
 #include "engine/CpuCount.h"
+#include "engine/drafters/Drafters.h"
 #include "jinja/ChatTemplate.h"
 
 #include "qwen/ABI/GenerationConfig.h"

@@ -2,9 +2,20 @@
 
 #include "engine/drafters/Drafters.h"
 
+#include "engine/Engine.h"
+
+#include <algorithm>
 #include <array>
 
 using namespace qwen;
+
+int64_t qwen::stepBackOf(const Manifest &manifest) {
+  int64_t most = manifest.model.context;
+  for (const CacheInfo &cache : manifest.caches)
+    if (cache.kind == CacheKind::Fixed)
+      most = std::min(most, cache.stepBack);
+  return most;
+}
 
 std::unique_ptr<Drafter> qwen::makeDrafter(Speculate which, Engine &engine) {
   using MakeFn = std::unique_ptr<Drafter>(Engine &);

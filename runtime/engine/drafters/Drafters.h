@@ -14,6 +14,10 @@ namespace qwen {
   std::unique_ptr<Drafter> make##Name(Engine &engine);
 #include "engine/drafters/Drafters.def"
 
+/// Number of positions that a sequence can lose without a snapshot, which its
+/// drafts need.
+int64_t stepBackOf(const Manifest &manifest);
+
 /// The drafter of `which`; null if that is off. Only memory can lack.
 std::unique_ptr<Drafter> makeDrafter(Speculate which, Engine &engine);
 
