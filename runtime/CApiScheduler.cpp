@@ -16,6 +16,11 @@ struct qwen_scheduler {
                 static_cast<size_t>(ofModel.engine().state().maxSequences())),
         scheduler(ofModel.engine(), withUpdates(std::move(options))) {}
 
+  // Before the scheduler tells ends that nobody may read any more.
+  ~qwen_scheduler() { updates.release(); }
+  qwen_scheduler(const qwen_scheduler &) = delete;
+  qwen_scheduler &operator=(const qwen_scheduler &) = delete;
+
   SchedulerOptions withUpdates(SchedulerOptions options) {
     options.onStep = [this] { updates.publish(); };
     return options;

@@ -21,14 +21,6 @@ static Error ended() {
   return Error("the scheduler has ended", ErrorKind::Cancelled);
 }
 
-Updates::~Updates() {
-  std::unique_lock lock(mutex);
-  isFreed = true;
-  for (auto &[number, channel] : channels)
-    channel.changed.notify_all();
-  left.wait(lock, [&] { return readers == 0; });
-}
-
 //===----------------------------------------------------------------------===//
 // Requests
 //===----------------------------------------------------------------------===//
@@ -138,6 +130,14 @@ void Updates::close() {
     channel.changed.notify_all();
 }
 
+void Updates::release() {
+  std::unique_lock lock(mutex);
+  isReleased = true;
+  for (auto &[number, channel] : channels)
+    channel.changed.notify_all();
+  left.wait(lock, [&] { return readers == 0; });
+}
+
 void Updates::leave(int64_t number) {
   const auto at = channels.find(number);
   if (at->second.sources == 0 && at->second.readers == 0)
@@ -166,7 +166,7 @@ size_t Updates::next(int64_t number, std::span<qwen_update> to,
   ++channel.readers;
   ++readers;
   const auto hasEnded = [&] {
-    return isFreed || (isClosed && channel.sources == 0);
+    return isReleased || (isClosed && channel.sources == 0);
   };
   const auto isReady = [&] { return hasEnded() || channel.isReadable(); };
   if (timeout)
@@ -174,7 +174,7 @@ size_t Updates::next(int64_t number, std::span<qwen_update> to,
   else
     channel.changed.wait(lock, isReady);
   const bool isOver = hasEnded();
-  if (!isFreed)
+  if (!isReleased)
     given = take(channel, to.size());
   // Sources do not change any more.
   std::ranges::transform(given, to.begin(), [](const Update &update) {
@@ -187,9 +187,9 @@ size_t Updates::next(int64_t number, std::span<qwen_update> to,
         update.data);
   });
   --channel.readers;
-  if (--readers == 0 && isFreed)
+  if (--readers == 0 && isReleased)
     left.notify_all();
-  if (!isFreed)
+  if (!isReleased)
     leave(number);
   if (isOver)
     throw ended();

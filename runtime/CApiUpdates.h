@@ -44,8 +44,6 @@ class Updates {
 public:
   /// At most `mostSources` requests have updates.
   explicit Updates(size_t mostSources) : most(mostSources) {}
-  /// Readers that wait leave with an error. Returns when all have.
-  ~Updates();
   Updates(const Updates &) = delete;
   Updates &operator=(const Updates &) = delete;
 
@@ -77,6 +75,9 @@ public:
 
   /// No request has updates any more but for those that are open.
   void close();
+  /// Readers that wait leave with an error. Returns when all have; none may
+  /// come later.
+  void release();
 
 private:
   friend class UpdateSource;
@@ -102,8 +103,8 @@ private:
   /// What follows is guarded by the mutex.
   std::map<int64_t, Channel> channels;
   size_t sources = 0, readers = 0;
-  bool isClosed = false, isFreed = false;
-  /// Wakes the destructor.
+  bool isClosed = false, isReleased = false;
+  /// Wakes `release`.
   std::condition_variable left;
 };
 

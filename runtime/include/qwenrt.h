@@ -1,9 +1,10 @@
 /*===- qwenrt.h - C interface of the runtime ----------------------*- C -*-===*\
 |*
 |* Loads a model compiled by qwen-opt and runs it. The programs in examples use
-|* nothing else. Link libqwenrt.so, or libqwenrt.a, libQwenJinja.a,
-|* libQwenText.a, libQwenNumerics.a, libQwenABI.a, libQwenSupport.a, utf8proc,
-|* pthread and the C++ library.
+|* nothing else. Link libqwenrt.so, or libqwenrt.a, libQwenGrammar.a,
+|* libQwenJinja.a, libQwenText.a, libQwenNumerics.a, libQwenABI.a,
+|* libQwenSupport.a, utf8proc, pthread and the C++ library, and for
+|* qwen_grammar_new libqwen_llguidance.a.
 |*
 |* A function that fails returns a QWEN_ERROR number, which is negative, or
 |* NULL; qwen_last_error() then gives the reason in one line. A NULL argument is
