@@ -277,8 +277,9 @@ TEST_F(CApiUpdatesTest, FreeingEndsAReaderThatWaits) {
   });
   while (!thread || !sleeps(thread))
     std::this_thread::yield();
-  qwen_scheduler_free(std::exchange(scheduler, nullptr));
+  qwen_scheduler_free(scheduler);
   reader.join();
+  scheduler = nullptr;
   EXPECT_EQ(result, QWEN_ERROR_CANCELLED);
 }
 
