@@ -2,6 +2,7 @@
 
 #include "server/GrammarParameters.h"
 
+#include "grammar/Gbnf.h"
 #include "server/http/ApiError.h"
 
 #include "qwen/Support/JsonDigits.h"
@@ -58,11 +59,14 @@ static std::string plainText(J value, const std::string &name) {
 }
 
 static std::string larkText(J value, const std::string &name) {
-  std::string text = plainText(value, name);
-  if (text.find("::=") != std::string::npos)
-    refuse(name, "must be a grammar in Lark (start: \"yes\" | \"no\"), not in "
-                 "GBNF or EBNF");
-  return text;
+  const std::string text = plainText(value, name);
+  if (!isGbnf(text))
+    return text;
+  try {
+    return larkOfGbnf(text);
+  } catch (const Error &error) {
+    refuse(name, std::string("is refused: ") + error.what());
+  }
 }
 
 static std::string choiceText(J value, const std::string &name) {
@@ -252,7 +256,7 @@ static constexpr Parameter kGrammarRows[] = {
     grammarRow("response_format", "json_schema: the answer is a document of a JSON schema; json_object: it is a JSON object", kFormat),
     grammarRow("structured_outputs",
                "What the answer is: a document of a JSON schema (json), a match of a regular expression (regex), one of some strings "
-               "(choice), or a text of a grammar in Lark (grammar)", kStructured),
+               "(choice), or a text of a grammar in Lark or GBNF (grammar)", kStructured),
     grammarRow("guided_json", "The same as structured_outputs.json", kGrammar<kSchema>),
     grammarRow("guided_regex", "The same as structured_outputs.regex", kGrammar<kRegex>),
     grammarRow("guided_choice", "The same as structured_outputs.choice", kGrammar<kChoice>),

@@ -7,6 +7,7 @@
 
 #include "Fuzz.h"
 
+#include "grammar/Gbnf.h"
 #include "grammar/Grammar.h"
 
 #include "qwen/Import/Tokenizer/TokenizerBlob.h"
@@ -64,7 +65,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   const std::string text = toValidUtf8(fuzz::asText(data + 2, size - 2));
   std::unique_ptr<Grammar> grammar;
   try {
-    grammar = with.compile({static_cast<GrammarKind>(data[0] % 4), text});
+    const auto kind = static_cast<GrammarKind>(data[0] % 4);
+    const bool isOther = kind == GrammarKind::Lark && isGbnf(text);
+    grammar = with.compile({kind, isOther ? larkOfGbnf(text) : text});
   } catch (const Error &error) {
     const std::string_view message = error.what();
     fuzz::require(!message.empty(), "an error without a message");

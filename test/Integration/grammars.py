@@ -106,6 +106,7 @@ def other_forms(server):
     for body, pattern in (({"structured_outputs": {"regex": "[a-f]{3,5}-[0-9]+!"}}, "[a-f]{3,5}-[0-9]+!"),
                           ({"guided_choice": ["a \"b\"", "c\\d", "東"]}, "a \"b\"|c\\\\d|東"),
                           ({"grammar": "start: (\"tick\" | \"tock\") (\", \" (\"tick\" | \"tock\")){2}"}, "(tick|tock)(, (tick|tock)){2}"),
+                          ({"grammar": 'root ::= word (", " word){2}\nword ::= "tick" | "tock"'}, "(tick|tock)(, (tick|tock)){2}"),
                           ({"response_format": {"type": "json_object"}}, r"\{.*")):
         for seed in range(5):
             for path, prompt in ((TEXT, {"prompt": "The"}), (CHAT, {"messages": HI})):
@@ -138,7 +139,7 @@ def refusals(server):
             ({"guided_regex": "("}, "guided_regex", ["regex"]),
             ({**schema, "bad_words": ["a"]}, "response_format.json_schema.schema", ["bad_words"]),
             ({"guided_regex": "a+", "no_repeat_ngram_size": 2}, "guided_regex", ["no_repeat_ngram_size"]),
-            ({"grammar": 'root ::= "a"'}, "grammar", ["Lark"])):
+            ({"grammar": 'root ::= "a" <think>'}, "grammar", ["line 1 of the GBNF", "<think>"])):
         for stream in (False, True):
             status, _, text = server.send("POST", CHAT, {"messages": HI, "stream": stream, **body})
             error = json.loads(text).get("error", {})

@@ -55,7 +55,9 @@ TEST(GrammarParametersTest, ReadsAllForms) {
            {R"("json_schema": true)", "json_schema", GrammarKind::JsonSchema,
             "true"},
            {R"("grammar": "start: \"a\"")", "grammar", GrammarKind::Lark,
-            R"(start: "a")"}}) {
+            R"(start: "a")"},
+           {R"("grammar": "root ::= \"a\"")", "grammar", GrammarKind::Lark,
+            "start: T0\nT0: \"a\"\n"}}) {
     const auto check = [&](const std::vector<NamedGrammar> &grammars) {
       ASSERT_EQ(grammars.size(), 1U) << body;
       EXPECT_EQ(grammars[0].parameter, parameter);
@@ -112,9 +114,9 @@ TEST(GrammarParametersTest, RefusesOthersByName) {
            {R"("structured_outputs": {"choice": []})",
             "structured_outputs.choice: structured_outputs.choice must be an "
             "array of strings, none of them empty"},
-           {R"("grammar": "root ::= \"a\"")",
-            "grammar: grammar must be a grammar in Lark (start: \"yes\" | "
-            "\"no\"), not in GBNF or EBNF"}})
+           {R"("grammar": "root ::= $")",
+            "grammar: grammar is refused: line 1 of the GBNF: the name of a "
+            "rule is needed, not \"$\""}})
     EXPECT_EQ(errorOf(chat(body)), error);
 }
 
