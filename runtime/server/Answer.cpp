@@ -64,7 +64,8 @@ std::string Answer::listOf(const ordered_json &object, const char *list,
                            const std::function<ordered_json(Delta &)> &element,
                            const ordered_json &more) {
   std::string text = headOf(object, list);
+  const char *between = "";
   for (Delta &choice : choices)
-    text.append(choice.choice ? "," : "").append(dump(element(choice)));
+    text.append(std::exchange(between, ",")).append(dump(element(choice)));
   return text + tailOf(more);
 }

@@ -20,13 +20,25 @@ using Requests = RequestParameters;
 using Reasoning = ReasoningParameters;
 
 void PromptParameters::setPrompts(J value) {
+  const auto isNumber = [](J element) { return element.is_number(); };
   const auto add = [&](J prompt) {
-    if (prompt.is_string())
+    if (prompt.is_string()) {
       prompts.emplace_back(prompt.get<std::string>());
-    else
+    } else if (prompt.is_object()) {
+      prompts.emplace_back(prompt.begin()->get<std::string>());
+    } else if (std::ranges::all_of(prompt, isNumber)) {
       prompts.emplace_back(prompt.get<std::vector<int32_t>>());
+    } else {
+      MixedPrompt mixed;
+      for (J part : prompt)
+        if (part.is_string())
+          mixed.emplace_back(part.get<std::string>());
+        else
+          mixed.emplace_back(part.get<int32_t>());
+      prompts.emplace_back(std::move(mixed));
+    }
   };
-  hasPromptList = value.is_array() && !value.front().is_number();
+  hasPromptList = value.is_array() && std::ranges::none_of(value, isNumber);
   if (!hasPromptList)
     return add(value);
   for (J element : value)
@@ -225,6 +237,7 @@ static constexpr Parameter kStopRows[] = {
 static constexpr Parameter kTokenRows[] = {
     {"return_tokens_as_token_ids", Kind::Boolean, "Logprobs name tokens as token_id:N", at<Tokens, &Tokens::tokensAsIds>},
     {"return_token_ids", Kind::Boolean, "Return the ids of prompt and answer", at<Tokens, &Tokens::returnTokenIds>},
+    {"verbose", Kind::Boolean, "Return the text of the prompt and the settings, as __verbose", at<Tokens, &Tokens::isVerbose>},
 };
 
 static constexpr Parameter kStreamOptions[] = {

@@ -16,8 +16,11 @@ struct ModelParameters {
   static const ParameterTable table;
 };
 
-/// A prompt as a text, or as token ids.
-using PromptValue = std::variant<std::string, std::vector<int32_t>>;
+/// A prompt of texts and token ids.
+using MixedPrompt = std::vector<std::variant<std::string, int32_t>>;
+/// A prompt as a text, as token ids or as both.
+using PromptValue =
+    std::variant<std::string, std::vector<int32_t>, MixedPrompt>;
 
 /// Each protocol has another name for prompts.
 struct PromptParameters {
@@ -73,6 +76,8 @@ struct TokenParameters {
   bool logprobs = false;
   int64_t topLogprobs = 0;
   bool tokensAsIds = false, returnTokenIds = false;
+  /// Whether an answer has the text of its prompt and its settings.
+  bool isVerbose = false;
 
   static const ParameterTable table;
 };

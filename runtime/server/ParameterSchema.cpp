@@ -75,8 +75,17 @@ static ordered_json promptsOf(const Parameter &row,
                               const ordered_json &id) {
   const ordered_json text =
       stringOf((row.traits & kOfEmbedding) && limits.emptyInput ? 0 : 1, 0);
-  const ordered_json ids = listOf(id, 1);
-  return anyOf({text, ids, listOf(anyOf({text, ids}), 1, kMostInputs)});
+  ordered_json object = {{"type", "object"},
+                         {"minProperties", 1},
+                         {"maxProperties", 1},
+                         {"additionalProperties", false}};
+  for (const std::string_view name : kPromptTexts)
+    object["properties"][std::string(name)] = text;
+  const ordered_json parts = listOf(anyOf({id, stringOf(1, 0)}), 1);
+  ordered_json mixed = parts;
+  mixed["contains"] = id;
+  return anyOf({text, object, mixed,
+                listOf(anyOf({text, object, parts}), 1, kMostInputs)});
 }
 
 static ordered_json flagsOf(const Parameter &row, bool takesUnknown) {

@@ -40,6 +40,8 @@ struct Checked {
   void biases(J value, const Parameter &row) const;
   void strings(J value, const Parameter &row) const;
   void prompts(J value) const;
+  /// A prompt that is no list of prompts.
+  void prompt(J value) const;
   void number(J value, const Parameter &row) const;
   /// Calls `check` with each element of a list and its name.
   template <typename Check> void forEach(J list, const Check &check) const {
@@ -202,23 +204,37 @@ void Checked::count(J list, int64_t most, const char *what) const {
          std::to_string(list.size()));
 }
 
-void Checked::prompts(J value) const {
+void Checked::prompt(J value) const {
   if (value.is_string())
     return;
-  const char *const needed =
-      "a string, an array of strings, an array of token ids or an array of "
-      "arrays of token ids, none of them empty";
+  if (value.is_object()) {
+    const auto known = [](const std::string &key) {
+      return std::ranges::find(kPromptTexts, key) != std::end(kPromptTexts);
+    };
+    if (value.size() == 1 && known(value.begin().key()) &&
+        value.begin()->is_string())
+      return;
+    fail("an object with a string as text or prompt_string alone: the model "
+         "reads text only");
+  }
   if (!value.is_array() || value.empty())
-    fail(needed);
-  if (value.front().is_number())
-    return ids(value);
+    fail("a string, an object with a text, or an array of token ids, not "
+         "empty");
+  for (J part : value)
+    if (isInteger(part))
+      id(part.get<double>(), part.dump());
+    else if (!part.is_string() || part == "")
+      fail("an array of token ids and strings, none of them empty");
+}
+
+void Checked::prompts(J value) const {
+  const bool isList =
+      value.is_array() && !value.empty() &&
+      std::ranges::none_of(value, [](J each) { return each.is_number(); });
+  if (!isList)
+    return prompt(value);
   count(value, kMostInputs, "inputs");
-  forEach(value, [](const Checked &at, J element) {
-    if (element.is_array() && !element.empty())
-      at.ids(element);
-    else if (!element.is_string())
-      at.fail("a string or an array of token ids, not empty");
-  });
+  forEach(value, [](const Checked &at, J element) { at.prompt(element); });
 }
 
 void Checked::flags(J value, const Parameter &row, void *to) const {

@@ -54,8 +54,8 @@ enum class ParameterKind : uint8_t {
   Strings,
   /// An array of strings of `values`, each at most once.
   Words,
-  /// A string, an array of strings, an array of ids, or an array of arrays of
-  /// ids.
+  /// A prompt, or an array of prompts: a string, an object with one, or an
+  /// array of ids and strings.
   Prompts,
   /// An object with `members`.
   Flags,
@@ -146,6 +146,10 @@ struct Parameter {
   /// What programs show it with, as x-group of its schema.
   std::string_view group = "";
 };
+
+/// What an object that stands for a prompt calls its text: Jina's word and
+/// llama-server's.
+inline constexpr std::string_view kPromptTexts[] = {"text", "prompt_string"};
 
 /// The maximum number of strings of a parameter of kind Strings.
 inline int64_t mostStrings(const Parameter &row) {

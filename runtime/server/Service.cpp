@@ -61,6 +61,7 @@ Service::Service(const Model &servedModel, Engine &engine,
       tools(toolSupport(servedModel, options.toolFormat)),
       turns(format ? turnRulesOf(*format) : TurnRules()),
       hasSnapshots(engine.state().maxSnapshots() > 0),
+      sequences(engine.state().maxSequences()),
       allowSpecial(options.allowSpecial), needsKey(keyIsNeeded),
       keysShareCache(options.keysShareCache), hasPage(!options.noPage),
       templateVariables(parseJsonObject<ordered_json>(
@@ -324,6 +325,20 @@ Reply Service::start(Exchange exchange, const Framing &framing,
   return {.body = "", .stream = std::move(exchange.answer)};
 }
 
+std::vector<int32_t> Service::idsOf(const MixedPrompt &mixed,
+                                    const std::string &name) const {
+  std::vector<int32_t> ids;
+  for (const auto &part : mixed)
+    if (const auto *text = std::get_if<std::string>(&part)) {
+      checkSize(*text, name);
+      const std::vector<int32_t> more = tokenizer.encode(*text);
+      ids.insert(ids.end(), more.begin(), more.end());
+    } else {
+      ids.push_back(std::get<int32_t>(part));
+    }
+  return ids;
+}
+
 void Service::addPrompts(
     const std::vector<PromptValue> &prompts, GenerationTask &task,
     const std::function<std::vector<int32_t>(const std::string &)> &encode)
@@ -331,6 +346,10 @@ void Service::addPrompts(
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (const auto *ids = std::get_if<std::vector<int32_t>>(&prompts[i])) {
       task.prompts.push_back(*ids);
+      continue;
+    }
+    if (const auto *mixed = std::get_if<MixedPrompt>(&prompts[i])) {
+      task.prompts.push_back(idsOf(*mixed, task.nameOf(i)));
       continue;
     }
     const auto &text = std::get<std::string>(prompts[i]);

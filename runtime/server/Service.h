@@ -57,6 +57,8 @@ public:
   /// The name in answers.
   const std::string &model() const { return names.front(); }
   std::string metricsText() const;
+  /// Number of sequences that run.
+  size_t running() const { return scheduler.counts().running; }
   /// Throws ApiError after drain().
   void requireRunning() const;
 
@@ -98,6 +100,8 @@ public:
   const ToolSupport tools;
   const TurnRules turns;
   const bool hasSnapshots;
+  /// Number of sequences that may run at the same time.
+  const int64_t sequences;
   /// Read special tokens in the text of messages.
   const bool allowSpecial;
   const bool needsKey;
@@ -116,6 +120,10 @@ private:
   /// `handle` of a request with notes. Throws Error.
   Reply replyTo(HttpRequest request, const Framing &framing,
                 const WakeFn &wake);
+  /// The ids of a prompt of the parameter `name`, to whose texts nothing is
+  /// added.
+  std::vector<int32_t> idsOf(const MixedPrompt &mixed,
+                             const std::string &name) const;
   /// Makes the grammar of a request and starts or refuses it.
   void startWithGrammar(Generation &generation);
   /// The grammar of a request that has one. Throws ApiError, which names its

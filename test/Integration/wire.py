@@ -49,6 +49,8 @@ ANSWERS = [
     (BROKEN, CHAT, {**HI, "tools": [LOOK]}),
     (["I look.", *CALL], CHAT, {**HI, "tools": [LOOK], "max_tokens": 12}),
     (CALL, CHAT, {**HI, "tools": [LOOK], "tool_choice": "none"}),
+    (["I look.\n", *CALL, "\n", *CALL], CHAT, {**HI, "functions": [LOOK["function"]]}),
+    (["Hi"], CHAT, {**HI, "verbose": True}),
     ([*THOUGHT, "Yes", "."], MESSAGES, {**ASK, "thinking": {"type": "adaptive"}}),
     (["Before.\n", *CALL, "\nBetween.\n", *CALL, "\nBehind."], MESSAGES, {**ASK, **TOOLS}),
     (BROKEN, MESSAGES, {**ASK, **TOOLS}),
@@ -73,7 +75,11 @@ REQUESTS = [
     ("POST", TEXT, {"prompt": "The king", "num_beams": 3, "n": 2, "max_tokens": 6, "seed": 4, "stream": True}),
     ("POST", "/v1/embeddings", {"input": ["a", "b"], "dimensions": 2}),
     ("POST", "/v1/embeddings", {"input": [[1, 2]], "encoding_format": "base64", "dimensions": 1}),
+    ("POST", "/v1/embeddings", {"input": [1, "a", 2], "dimensions": 2}), ("POST", "/v1/embeddings", {"input": ["a", {"text": "b"}], "dimensions": 1}),
+    ("POST", TEXT, {"prompt": ["The king", [5, " was"]], "best_of": 3, "max_tokens": 3, "seed": 4}),
+    ("POST", TEXT, {"prompt": "The king", "best_of": 2, "n": 3}),
     ("POST", "/v1/rerank", {"query": "a", "documents": ["b"]}),
+    ("GET", "/props", None), ("GET", "/slots", None), ("POST", "/apply-template", HI), ("POST", "/v1/chat/completions/input_tokens", HI),
     ("POST", "/tokenize", {"prompt": "The king", "with_pieces": True}), ("POST", "/detokenize", {"tokens": [1, 2]}),
     ("GET", "/v1/models", None), ("GET", "/v1/models/stories", None), ("GET", "/v1/models/a%2Fb", None), ("GET", "/health", None), ("HEAD", "/health", None),
     ("GET", "/nothing", None), ("POST", "/v1/messages/count_tokens", HI), ("GET", CHAT, None), ("DELETE", "/v1/models/a", None), ("OPTIONS", CHAT, None),
@@ -102,6 +108,7 @@ PATTERNS = [
     (r'"top_logprobs":\[\{"[^]]*\]', '"top_logprobs":[N]'), (r'"top_logprobs":\[null,?[^]]*\]', '"top_logprobs":[null,N]'),
     (r'"((?:resp|msg|rs|fc|ctc)_)[0-9a-f]{24}"', r'"\1ID"'), (r'"created_at":[1-9]\d+', '"created_at":TIME'),
     (r'"embedding":\[[^]]*\]', '"embedding":[N]'), (r'"embedding":"[^"]*"', '"embedding":"N"'), (r'"version":"[^"]*"', '"version":"N"'),
+    (r'"build_info":"[^"]*"', '"build_info":"N"'),
 ]
 
 

@@ -102,6 +102,32 @@ TEST(MessagesTest, SystemTextsAreMessages) {
       R"([{"role":"user","content":"x-anthropic-billing-header: 1"}])");
 }
 
+TEST(MessagesTest, KeepsReasoningOfEarlierTurns) {
+  const auto variables = [](const std::string &edits,
+                            const std::string &more = "") {
+    return parse<MessagesParameters>(
+               asked(kHi, R"("context_management": {"edits": )" + edits + "}" +
+                              more))
+        .conversation({})
+        .variables.dump();
+  };
+  EXPECT_EQ(variables("[]"), "{}");
+  EXPECT_EQ(variables(R"([{"type": "clear_tool_uses_20250919", "keep": "all"},
+                          {"type": "clear_thinking_20251015", "keep": "all"}])"),
+            R"({"preserve_thinking":true})");
+  EXPECT_EQ(variables(R"([{"type": "clear_thinking_20251015",
+                           "keep": {"type": "thinking_turns", "value": 2}}])"),
+            R"({"preserve_thinking":false})");
+  EXPECT_EQ(variables(R"([{"type": "clear_thinking_20251015"}])",
+                      R"(, "chat_template_kwargs": {"preserve_thinking": 1})"),
+            R"({"preserve_thinking":1})");
+  EXPECT_EQ(refusal(asked(kHi, R"("context_management": [])")),
+            "context_management: context_management must be an object");
+  EXPECT_EQ(refusal(asked(kHi, R"("context_management": {"edits": [{}]})")),
+            "context_management.edits.type: context_management.edits.type must "
+            "be a string");
+}
+
 TEST(MessagesTest, ErrorsNameTheBlock) {
   const auto content = [](const std::string &blocks) {
     return refusal(asked(R"({"role": "user", "content": [)" + blocks + "]}"));

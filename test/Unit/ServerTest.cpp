@@ -241,11 +241,11 @@ TEST(ParametersTest, KnowsAllOfOpenAI) {
   // A value without effect on answers is accepted; another value is refused.
   EXPECT_NO_THROW(parse(chat(
       R"("prediction": {"type": "content", "content": "x"},
-         "verbosity": "medium", "functions": [], "function_call": "none",
+         "verbosity": "low", "functions": [], "function_call": "none",
          "prompt_cache_options": {"mode": "explicit"})")));
-  EXPECT_EQ(errorOf(chat(R"("verbosity": "low")")),
-            "verbosity: verbosity is not supported; only \"medium\" is "
-            "accepted");
+  EXPECT_EQ(errorOf(chat(R"("verbosity": "max")")),
+            "verbosity: verbosity must be one of low, medium, high, not "
+            "\"max\"");
   EXPECT_EQ(errorOf(chat(R"("web_search_options": {})")),
             "web_search_options: web_search_options is not supported; only "
             "null is accepted");
@@ -356,7 +356,7 @@ TEST(ParametersTest, ReadsMessages) {
             "array of text parts, not empty");
   EXPECT_EQ(error(R"({"role": "critic", "content": "x"})"),
             "messages[0].role: messages[0].role must be one of system, "
-            "developer, user, assistant, tool, not \"critic\"");
+            "developer, user, assistant, tool, function, not \"critic\"");
   EXPECT_EQ(error(R"({"role": "user", "content": "x", "colour": 1})"),
             "messages[0].colour: unknown parameter messages[0].colour");
 }
@@ -371,6 +371,68 @@ TEST(ParametersTest, ReadsAllKindsOfPrompts) {
   EXPECT_EQ(prompts("[1, 2]"), (std::vector<PromptValue>{Ids{1, 2}}));
   EXPECT_EQ(prompts("[[1, 2], [3]]"),
             (std::vector<PromptValue>{Ids{1, 2}, Ids{3}}));
+  // Those of llama-server and Jina: a number makes a list one prompt.
+  const PromptValue mixed = MixedPrompt{1, "a", 2};
+  EXPECT_EQ(prompts(R"([1, "a", 2])"), std::vector<PromptValue>{mixed});
+  EXPECT_EQ(prompts(R"(["a", [1, "a", 2], [3], {"text": "b"}])"),
+            (std::vector<PromptValue>{"a", mixed, Ids{3}, "b"}));
+  EXPECT_EQ(prompts(R"({"prompt_string": "a"})"),
+            std::vector<PromptValue>{"a"});
+  EXPECT_FALSE(
+      parse<CompletionParameters>(R"({"prompt": [1, "a"]})").hasPromptList);
+  EXPECT_TRUE(
+      parse<CompletionParameters>(R"({"prompt": [[1, "a"]]})").hasPromptList);
+  const auto error = [](const std::string &prompt) {
+    return errorOf<CompletionParameters>(R"({"prompt": )" + prompt + "}");
+  };
+  const std::string object =
+      "an object with a string as text or prompt_string alone: the model reads "
+      "text only";
+  EXPECT_EQ(error(R"({"prompt_string": "a", "multimodal_data": ["x"]})"),
+            "prompt: prompt must be " + object);
+  EXPECT_EQ(error(R"(["a", {"image": "x"}])"),
+            "prompt[1]: prompt[1] must be " + object);
+  EXPECT_EQ(error(R"([1, ""])"), "prompt: prompt must be an array of token ids "
+                                 "and strings, none of them empty");
+  EXPECT_EQ(error("[1, 100]"),
+            "prompt: prompt: token id 100 is out of vocabulary: the model has "
+            "100 tokens");
+  EXPECT_EQ(error(R"(["a", []])"),
+            "prompt[1]: prompt[1] must be a string, an object with a text, or "
+            "an array of token ids, not empty");
+}
+
+TEST(ParametersTest, BestOfExcludesStreams) {
+  const auto error = [](const std::string &more) {
+    return errorOf<CompletionParameters>(R"({"prompt": "x", "best_of": )" +
+                                         more + "}");
+  };
+  EXPECT_EQ(error("3"), "no error");
+  EXPECT_EQ(error(R"(1, "stream": true)"), "no error");
+  EXPECT_EQ(error(R"(2, "stream": true)"),
+            "best_of: best_of excludes stream and echo");
+  EXPECT_EQ(error(R"(2, "echo": true)"),
+            "best_of: best_of excludes stream and echo");
+}
+
+TEST(ParametersTest, RerankHasTwoForms) {
+  const auto read = [](const std::string &more) {
+    return parse<RerankParameters>(R"({"query": "a", )" + more + "}");
+  };
+  EXPECT_EQ(read(R"("documents": ["b"])").hasTexts, false);
+  const RerankParameters texts = read(
+      R"("texts": ["b", "c"], "raw_scores": false, "return_text": true,
+         "truncate": true, "truncation_direction": "Right")");
+  EXPECT_TRUE(texts.hasTexts && texts.returnDocuments);
+  EXPECT_EQ(texts.documents, (std::vector<std::string>{"b", "c"}));
+  const auto error = [](const std::string &more) {
+    return errorOf<RerankParameters>(R"({"query": "a")" + more + "}");
+  };
+  EXPECT_EQ(error(""), "documents: documents is missing");
+  EXPECT_EQ(error(R"(, "texts": ["b"], "documents": ["b"])"),
+            "texts: texts excludes documents");
+  EXPECT_EQ(error(R"(, "texts": ["b"], "raw_scores": true)"),
+            "raw_scores: raw_scores is not supported; only false is accepted");
 }
 
 TEST(ParametersTest, ErrorsNameTheParameter) {
@@ -439,12 +501,10 @@ TEST(ParametersTest, ErrorsOfAListNameTheElement) {
   const auto input = [](const std::string &list) {
     return errorOf<EmbeddingParameters>("{\"input\": " + list + "}");
   };
-  EXPECT_EQ(input(R"(["a", "b", 3])"),
-            "input[2]: input[2] must be a string or an array of token ids, not "
-            "empty");
-  EXPECT_EQ(input("[[1], []]"),
-            "input[1]: input[1] must be a string or an array of token ids, not "
-            "empty");
+  const std::string needed = " must be a string, an object with a text, or an "
+                             "array of token ids, not empty";
+  EXPECT_EQ(input(R"(["a", "b", true])"), "input[2]: input[2]" + needed);
+  EXPECT_EQ(input("[[1], []]"), "input[1]: input[1]" + needed);
   EXPECT_EQ(input("[[1], [2], [3, 100]]"),
             "input[2]: input[2]: token id 100 is out of vocabulary: the model "
             "has 100 tokens");
@@ -505,10 +565,11 @@ TEST(ParametersTest, SchemaSaysWhatHolds) {
   EXPECT_EQ(schema["properties"]["temperature"]["default"], 0.6);
   EXPECT_EQ(schema["required"], nlohmann::json::parse(R"(["messages"])"));
   EXPECT_EQ(schema["additionalProperties"], false);
-  EXPECT_EQ(schema["allOf"].size(), 4U);
+  EXPECT_EQ(schema["allOf"].size(), 6U);
   const auto &properties = schema["properties"];
   EXPECT_EQ(properties["model"]["enum"].dump(), R"(["a","",null])");
-  EXPECT_EQ(properties["verbosity"]["enum"].dump(), R"(["medium",null])");
+  EXPECT_EQ(properties["verbosity"]["enum"].dump(),
+            R"(["low","medium","high",null])");
   EXPECT_EQ(properties["thinking_budget"]["anyOf"][0]["const"], -1);
   const std::regex ids(
       properties["logit_bias"]["anyOf"][0]["propertyNames"]["pattern"]

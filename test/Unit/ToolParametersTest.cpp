@@ -60,10 +60,10 @@ TEST(ParametersTest, ReadsTools) {
       R"(, "tool_choice": {"type": "function", "function": {"name": "g"}})"));
   EXPECT_THROW(callsOf(other), ApiError);
   const std::string needed = "tool_choice: tool_choice must be none, auto, "
-                             "required, or {\"type\": \"function\", "
-                             "\"function\": {\"name\": ...}}";
-  for (const char *choice :
-       {R"("any")", R"({"type": "allowed_tools"})", R"({"type": "function"})"})
+                             "required, {\"type\": \"function\", "
+                             "\"function\": {\"name\": ...}}, or {\"type\": "
+                             "\"allowed_tools\", ...}";
+  for (const char *choice : {R"("any")", R"({"type": "function"})"})
     EXPECT_EQ(errorOf(tools(R"(, "tool_choice": )" + std::string(choice))),
               needed);
   EXPECT_EQ(errorOf(tools(R"(, "parallel_tool_calls": 1)")),
@@ -105,6 +105,72 @@ TEST(ParametersTest, ReadsTools) {
   } catch (const ApiError &error) {
     EXPECT_STREQ(error.what(), "no tools here");
   }
+}
+
+TEST(ParametersTest, ReadsAllowedTools) {
+  const auto body = [](const std::string &allowed) {
+    return chat(R"("tools": [{"type": "function", "function": {"name": "f"}},
+                             {"type": "function", "function": {"name": "g"}}],
+        "tool_choice": {"type": "allowed_tools", "allowed_tools": )" +
+                allowed + "}");
+  };
+  const std::string tool = R"([{"type": "function", "function": {"name": ")";
+  for (const auto &[mode, kind] : {std::pair{"auto", ToolChoice::Auto},
+                                   {"required", ToolChoice::Required}}) {
+    const Conversation conversation =
+        parse(body(R"({"mode": ")" + std::string(mode) + R"(", "tools": )" +
+                   tool + R"(g"}}]})"))
+            .conversation();
+    EXPECT_EQ(conversation.choice.kind, kind);
+    ASSERT_EQ(conversation.tools.size(), 1U);
+    EXPECT_EQ(conversation.tools[0]["function"]["name"], "g");
+  }
+  EXPECT_THROW(parse(body(R"({"mode": "auto", "tools": )" + tool + R"(h"}}]})"))
+                   .conversation(),
+               ApiError);
+  const std::string name = "tool_choice: tool_choice.allowed_tools";
+  EXPECT_EQ(errorOf(body("[]")),
+            name + " must be an object with mode and tools");
+  EXPECT_EQ(errorOf(body(R"({"mode": "all", "tools": []})")),
+            name + ".mode must be auto or required");
+  EXPECT_EQ(errorOf(body(R"({"mode": "auto", "tools": []})")),
+            name + ".tools must be an array of {\"type\": \"function\", "
+                   "\"function\": {\"name\": ...}}, not empty");
+}
+
+TEST(ParametersTest, ReadsFunctions) {
+  const std::string functions =
+      R"("functions": [{"name": "f", "parameters": {"type": "object"}}])";
+  const Conversation conversation =
+      parse(chat(functions + R"(, "function_call": {"name": "f"})"))
+          .conversation();
+  EXPECT_EQ(conversation.tools.dump(),
+            R"([{"type":"function","function":{"name":"f",)"
+            R"("parameters":{"type":"object"}}}])");
+  EXPECT_EQ(conversation.choice.kind, ToolChoice::Named);
+  EXPECT_EQ(conversation.names.choice, "function_call");
+  EXPECT_TRUE(parse(chat(functions)).hasFunctions);
+  EXPECT_FALSE(parse(chat(R"("functions": [])")).hasFunctions);
+  EXPECT_EQ(
+      parse(R"({"messages": [
+                {"role": "assistant", "content": null,
+                 "function_call": {"name": "f", "arguments": "{\"a\": 1}"}},
+                {"role": "function", "name": "f", "content": "5"}]})")
+          .messages.dump(),
+      R"([{"role":"assistant","content":"","tool_calls":[)"
+      R"({"type":"function","function":{"name":"f","arguments":{"a":1}}}]},)"
+      R"({"role":"tool","content":"5","name":"f"}])");
+  EXPECT_EQ(errorOf(chat(functions + R"(, "tools": [])")),
+            "functions: functions excludes tools and tool_choice");
+  EXPECT_EQ(errorOf(chat(R"("function_call": {"name": "f"})")),
+            "function_call: function_call needs functions");
+  EXPECT_EQ(errorOf(chat(functions + R"(, "function_call": "required")")),
+            "function_call: function_call must be none, auto, or {\"name\": "
+            "...}");
+  EXPECT_EQ(errorOf(R"({"messages": [{"role": "assistant",
+                                      "function_call": {"name": 1}}]})"),
+            "messages[0].function_call: messages[0].function_call must have a "
+            "function with a name and arguments");
 }
 
 // Each protocol has names of its own for them.

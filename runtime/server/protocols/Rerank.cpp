@@ -51,17 +51,49 @@ void RerankParameters::setDocuments(J value) {
     documents.push_back(element.is_object() ? element["text"] : element);
 }
 
+void RerankParameters::setTexts(J value) {
+  setDocuments(value);
+  hasTexts = true;
+}
+
 // clang-format off
 static constexpr Parameter kRerankRows[] = {
     {"query", Kind::String, "What documents should answer", at<Rerank, &Rerank::query>, 0, 0, "[]", kRequired},
     {.name = "documents", .kind = Kind::Own, .help = "Texts, or objects with a text",
-     .store = at<Rerank, &Rerank::setDocuments>, .traits = kRequired, .own = &kDocuments},
+     .store = at<Rerank, &Rerank::setDocuments>, .own = &kDocuments},
+    {.name = "texts", .kind = Kind::Own, .help = "The same as documents; the answer has the form of Text Embeddings Inference",
+     .store = at<Rerank, &Rerank::setTexts>, .own = &kDocuments},
     {"instruction", Kind::String, "What to look for; default is Qwen3-Reranker's", at<Rerank, &Rerank::instruction>},
     {"top_n", Kind::Integer, "Maximum number of results, the best first", at<Rerank, &Rerank::topCount>, 1, INT32_MAX},
     {"return_documents", Kind::Boolean, "The results have their documents", at<Rerank, &Rerank::returnDocuments>},
+    {"return_text", Kind::Boolean, "The same as return_documents", at<Rerank, &Rerank::returnDocuments>},
+    {"raw_scores", Kind::Neutral, "", nullptr, 0, 0, "[false]"},
+    // A text that is too long is an error.
+    {"truncate", Kind::Ignored},
+    {"truncation_direction", Kind::Ignored},
 };
 // clang-format on
-const ParameterTable RerankParameters::table = {kRerankRows};
+
+static constexpr ParameterRule kRerankRules[] = {
+    {"documents", "is missing",
+     [](J body, const void *) {
+       return hasParameter(body, "documents") || hasParameter(body, "texts");
+     },
+     R"({"anyOf": [
+       {"required": ["documents"],
+        "properties": {"documents": {"type": "array"}}},
+       {"required": ["texts"], "properties": {"texts": {"type": "array"}}}
+     ]})"},
+    {"texts", "excludes documents",
+     [](J body, const void *) {
+       return !hasParameter(body, "documents") || !hasParameter(body, "texts");
+     },
+     R"({"anyOf": [
+       {"properties": {"documents": {"type": "null"}}},
+       {"properties": {"texts": {"type": "null"}}}
+     ]})"},
+};
+const ParameterTable RerankParameters::table = {kRerankRows, kRerankRules};
 
 namespace {
 class RerankAnswer final : public Answer {
@@ -87,12 +119,18 @@ std::string RerankAnswer::finish() {
   choices.resize(std::min(choices.size(), static_cast<size_t>(most)));
   ordered_json results = ordered_json::array();
   for (const Delta &delta : choices) {
-    ordered_json result = {{"index", delta.choice},
-                           {"relevance_score", delta.kept.front()}};
-    if (asked.returnDocuments)
-      result["document"] = {{"text", asked.documents[delta.choice]}};
+    const std::string &text = asked.documents[delta.choice];
+    ordered_json result = {
+        {"index", delta.choice},
+        {asked.hasTexts ? "score" : "relevance_score", delta.kept.front()}};
+    if (asked.returnDocuments && asked.hasTexts)
+      result["text"] = text;
+    else if (asked.returnDocuments)
+      result["document"] = {{"text", text}};
     results.push_back(result);
   }
+  if (asked.hasTexts)
+    return dump(results);
   return dump({{"id", id},
                {"object", "list"},
                {"model", model},
@@ -141,7 +179,12 @@ static constexpr Route kRerankRoutes[] = {
      parseRerank, "Scores", 0, Rerank::List::schema, requireScores, "v2"},
 };
 const Protocol protocols::rerank = {kRerankRoutes, R"json({
-"Scores": {
+"Scores": {"anyOf": [{"type": "array", "minItems": 1, "items": {
+  "type": "object", "required": ["index", "score"],
+  "properties": {
+    "index": {"type": "integer", "minimum": 0},
+    "score": {"type": "number", "minimum": 0, "maximum": 1},
+    "text": {"type": "string"}}}}, {
   "type": "object", "required": ["id", "object", "model", "results", "usage"],
   "properties": {
     "id": {"type": "string"}, "object": {"const": "list"},
@@ -154,6 +197,6 @@ const Protocol protocols::rerank = {kRerankRoutes, R"json({
         "relevance_score": {"type": "number", "minimum": 0, "maximum": 1},
         "document": {"type": "object", "required": ["text"],
                      "properties": {"text": {"type": "string"}}}}}},
-    "usage": {"$ref": "#/components/schemas/Usage"}}}
+    "usage": {"$ref": "#/components/schemas/Usage"}}}]}
 })json",
                                     &openai::kFraming};

@@ -15,8 +15,12 @@ struct RerankParameters : ModelParameters {
   std::string instruction = Reranker::kInstruction;
   std::optional<int64_t> topCount;
   bool returnDocuments = false;
+  /// Whether the request, and so the answer, has the form of Text Embeddings
+  /// Inference.
+  bool hasTexts = false;
 
   void setDocuments(const nlohmann::ordered_json &value);
+  void setTexts(const nlohmann::ordered_json &value);
   static const ParameterTable table;
   using List = ParameterList<ModelParameters, RerankParameters>;
 };

@@ -243,6 +243,43 @@ static ordered_json outputConfigSchema(const ParameterLimits &limits) {
             {"format", orNull(outputFormatSchema(limits))}}}};
 }
 
+//===----------------------------------------------------------------------===//
+// Reasoning of earlier turns
+//===----------------------------------------------------------------------===//
+
+/// Edits of other types, which take away what a long prompt has too much of,
+/// have no effect: clients shorten the conversation themselves.
+static ordered_json readContextManagement(J value, const std::string &name,
+                                          const ParameterLimits &limits) {
+  constexpr std::string_view kClearThinking = "clear_thinking";
+  requireObject(value, name);
+  ordered_json keeps;
+  J edits = value.value("edits", ordered_json());
+  if (!edits.is_null() && !edits.is_array())
+    refuseValue(name + ".edits", "an array");
+  for (J edit : edits)
+    if (const std::string type = typeIn(edit, name + ".edits");
+        !type.starts_with(kClearThinking))
+      limits.note(name + " of type " + printable(type.substr(0, 200)) +
+                  " has no effect");
+    else
+      // A number of turns is less than all.
+      keeps = edit.value("keep", ordered_json()) == "all";
+  return keeps;
+}
+
+static ordered_json contextManagementSchema(const ParameterLimits &) {
+  return ordered_json::parse(R"({
+    "type": "object", "properties": {"edits": {
+      "type": ["array", "null"], "items": {
+        "type": "object", "required": ["type"],
+        "properties": {
+          "type": {"type": "string"},
+          "keep": {"description": "all, of clear_thinking_20251015: the reasoning of all turns stays, if the chat template has a choice"}}}}}})");
+}
+
+const OwnKind messages::kContextManagement = {readContextManagement,
+                                              contextManagementSchema};
 const OwnKind messages::kToolList = {readToolList, toolListSchema};
 const OwnKind messages::kToolChoice = {readToolChoice, toolChoiceSchema};
 const OwnKind messages::kThinkingConfig = {readThinking, thinkingSchema};

@@ -14,6 +14,9 @@ extern const OwnKind kToolList;
 extern const OwnKind kToolChoice;
 /// {"thinks"}, and "budget" if the reasoning has one.
 extern const OwnKind kThinkingConfig;
+/// Whether the reasoning of earlier turns stays; null if the request does not
+/// say.
+extern const OwnKind kContextManagement;
 /// {"effort"} if there is one, and {"grammar"}, what
 /// GrammarParameters::addGrammar takes.
 extern const OwnKind kOutputConfig;

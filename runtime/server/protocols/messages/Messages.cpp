@@ -38,10 +38,11 @@ static constexpr Parameter kPromptRows[] = {
      .store = at<Asked, &Asked::format>, .own = &kOutputFormat},
     {.name = "output_config", .kind = Kind::Own, .help = "How much the model thinks, and the JSON schema of its text",
      .store = at<Asked, &Asked::output>, .own = &kOutputConfig},
+    {.name = "context_management", .kind = Kind::Own, .help = "Whether the reasoning of earlier turns stays (clear_thinking_20251015)",
+     .store = at<Asked, &Asked::keepsThinking>, .own = &kContextManagement},
     {"chat_template_kwargs", Kind::Object, "Further variables of the chat template, such as preserve_thinking",
      at<Asked, &Asked::variables>},
     {"cache_control", Kind::Ignored},
-    {"context_management", Kind::Ignored},
     {"metadata", Kind::Ignored},
     {"service_tier", Kind::Ignored},
 };
@@ -119,6 +120,8 @@ Conversation MessagesPrompt::conversation(std::optional<bool> thinks) const {
     setEffort(all, output["effort"]);
   if (!thinking.is_null())
     setThinking(all, thinking["thinks"]);
+  if (!keepsThinking.is_null())
+    all["preserve_thinking"] = keepsThinking;
   all.update(variables);
   return conversation;
 }

@@ -19,7 +19,7 @@ struct MessagesPrompt {
   nlohmann::ordered_json messages;
   /// As the kinds of messages/Kinds.h have them.
   nlohmann::ordered_json tools = nlohmann::ordered_json::array();
-  nlohmann::ordered_json toolChoice, thinking, output, format;
+  nlohmann::ordered_json toolChoice, thinking, keepsThinking, output, format;
   /// Further variables of the chat template.
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();
 

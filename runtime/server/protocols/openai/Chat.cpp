@@ -64,10 +64,9 @@ static constexpr Parameter kChatRows[] = {
      setVariable<kPreserve>},
     // What the answer may be like, only to make it faster.
     {"prediction", Kind::Ignored},
-    {"functions", Kind::Neutral, "", nullptr, 0, 0, "[[]]"},
-    {"function_call", Kind::Neutral, "", nullptr, 0, 0, R"(["none"])"},
     {"modalities", Kind::Neutral, "", nullptr, 0, 0, R"([["text"]])"},
-    {"verbosity", Kind::Neutral, "", nullptr, 0, 0, R"(["medium"])"},
+    // The models have no such setting.
+    {"verbosity", Kind::Word, "Accepted without effect", nullptr, 0, 0, R"(["low", "medium", "high"])"},
     {"audio", Kind::Neutral},
     {"moderation", Kind::Neutral},
     {"web_search_options", Kind::Neutral},
@@ -102,12 +101,12 @@ const ParameterTable ChatParameters::table = {kChatRows, kChatRules};
 
 Conversation ChatParameters::conversation() const {
   return {.names = {.messages = "messages",
-                    .tools = "tools",
-                    .choice = "tool_choice",
+                    .tools = hasFunctions ? "functions" : "tools",
+                    .choice = hasFunctions ? "function_call" : "tool_choice",
                     .parallel = "parallel_tool_calls",
                     .strict = ".function.strict"},
           .messages = messages,
-          .tools = tools,
+          .tools = shownTools(),
           .choice = choice(),
           .variables = templateVariables(),
           .addGenerationPrompt = addGenerationPrompt,
@@ -117,15 +116,22 @@ Conversation ChatParameters::conversation() const {
 namespace {
 class ChatAnswer final : public TextAnswer {
 public:
-  explicit ChatAnswer(const Service &service)
+  /// `answerHasFunctions`: the answer has OpenAI's older form of a call.
+  ChatAnswer(const Service &service, bool answerHasFunctions)
       : TextAnswer(service,
-                   {"chatcmpl-", "chat.completion", "chat.completion.chunk"}) {}
+                   {"chatcmpl-", "chat.completion", "chat.completion.chunk"}),
+        hasFunctions(answerHasFunctions) {}
 
 private:
+  void addCalls(ordered_json &message, const openai::Folded &part,
+                bool isChunk) const;
+  ordered_json finishOf(const Delta &end) const override;
   void addText(ordered_json &choice, const openai::Folded &part,
                bool isChunk) const override;
   ordered_json logprobs(const std::vector<TokenRecord> &tokens) const override;
   ordered_json firstChoice(size_t choice) const override;
+
+  const bool hasFunctions;
 };
 } // namespace
 
@@ -160,9 +166,24 @@ void ChatAnswer::addText(ordered_json &choice, const openai::Folded &part,
   // The names of DeepSeek and llama.cpp, and of vLLM.
   if (!part.reasoning.empty())
     message["reasoning_content"] = message["reasoning"] = part.reasoning;
-  for (const openai::CallPart &call : part.calls)
-    message["tool_calls"].push_back(callOf(call, isChunk));
+  addCalls(message, part, isChunk);
   choice[isChunk ? "delta" : "message"] = message;
+}
+
+void ChatAnswer::addCalls(ordered_json &message, const openai::Folded &part,
+                          bool isChunk) const {
+  for (const openai::CallPart &call : part.calls)
+    if (!hasFunctions)
+      message["tool_calls"].push_back(callOf(call, isChunk));
+    else if (call.index == 0)
+      // This form has no place for further calls.
+      message["function_call"] = callOf(call, isChunk)["function"];
+}
+
+ordered_json ChatAnswer::finishOf(const Delta &end) const {
+  return hasFunctions && end.finish == Finish::Calls
+             ? ordered_json("function_call")
+             : openai::finishReason(end);
 }
 
 ordered_json ChatAnswer::firstChoice(size_t choice) const {
@@ -183,7 +204,7 @@ static Parsed parseChat(const Service &service, const HttpRequest &request) {
   requireLogits(service);
   const auto chat = service.parse<Chat>(request);
   return Exchange{taskOf(service, chat, chat.conversation()),
-                  std::make_shared<ChatAnswer>(service)};
+                  std::make_shared<ChatAnswer>(service, chat.hasFunctions)};
 }
 
 static constexpr Route kChatRoutes[] = {
@@ -205,6 +226,10 @@ const Protocol protocols::chat = {kChatRoutes, R"json({
             "role": {"const": "assistant"}, "content": {"type": ["string", "null"]},
             "refusal": {"type": "null"}, "reasoning": {"type": "string"},
             "reasoning_content": {"type": "string"},
+            "function_call": {
+              "type": "object", "required": ["name", "arguments"],
+              "properties": {"name": {"type": "string"},
+                             "arguments": {"type": "string"}}},
             "tool_calls": {"type": "array", "minItems": 1, "items": {
               "type": "object", "required": ["id", "type", "function"],
               "properties": {

@@ -36,8 +36,8 @@ struct Member {
     Ignored,
     /// Calls of tools.
     Calls,
-    /// Accepted as null only.
-    Null,
+    /// OpenAI's older form of one call.
+    FunctionCall,
   };
   std::string_view name;
   Kind kind;
@@ -54,6 +54,8 @@ static constexpr std::array kRoles = std::to_array<Role>({
     {"user", "user", true},
     {"assistant", "assistant", false},
     {"tool", "tool", true},
+    // The older form of a tool's message, with the tool's name.
+    {"function", "tool", true},
 });
 
 static constexpr std::array kMembers = std::to_array<Member>({
@@ -74,7 +76,7 @@ static constexpr std::array kMembers = std::to_array<Member>({
     {"extra_content", Member::Ignored},
     {"tool_calls", Member::Calls, "tool_calls"},
     {"tool_call_id", Member::Text, "tool_call_id"},
-    {"function_call", Member::Null},
+    {"function_call", Member::FunctionCall, "tool_calls"},
 });
 
 /// The text of a message's content: a string, or parts of type "text".
@@ -136,11 +138,12 @@ static void storeMember(const std::string &key, J value,
       to[found->written] = std::move(calls);
     return;
   }
-  if (ignoreUnknown)
+  if (found != kMembers.end()) {
+    to[found->written] = functionCallOf(value, name, ignoreUnknown);
     return;
-  if (found == kMembers.end())
+  }
+  if (!ignoreUnknown)
     throw unknownParameter(name);
-  throw ApiError(400, name + " is not supported; only null is accepted", name);
 }
 
 /// A message as the chat template reads it.
@@ -197,10 +200,11 @@ ordered_json server::messagesSchema(bool ignoreUnknown) {
       schema = orNull(text);
     else if (member.kind == Member::Calls)
       schema = orNull(toolCallsSchema(ignoreUnknown));
-    else if (member.kind == Member::Ignored || ignoreUnknown)
-      schema = ordered_json::object();
+    else if (member.kind == Member::FunctionCall)
+      schema = orNull(ordered_json(
+          toolCallsSchema(ignoreUnknown)["items"]["properties"]["function"]));
     else
-      schema = {{"type", "null"}};
+      schema = ordered_json::object();
   }
   ordered_json kinds = ordered_json::array();
   for (const bool needsContent : {true, false}) {

@@ -7,6 +7,10 @@
 #include "server/protocols/openai/OpenAi.h"
 #include "server/protocols/openai/TextAnswer.h"
 
+#include <algorithm>
+#include <functional>
+#include <iterator>
+
 using namespace qwen;
 using namespace qwen::server;
 using nlohmann::ordered_json;
@@ -44,13 +48,25 @@ static constexpr Parameter kCompletionRows[] = {
     {"logprobs", Kind::Integer,
      "Logs of probabilities, from the raw logits, of each token and of this many most likely tokens",
      at<Completion, &Completion::setLogprobs>, 0, 20},
-    {"best_of", Kind::Neutral, "", nullptr, 0, 0, "[1]"},
+    {"best_of", Kind::Integer, "Number of choices that are drawn; the answer has the n with the highest mean logprob of a token",
+     at<Completion, &Completion::bestOf>, 1, kMostChoices},
     {.name = "suffix", .kind = Kind::Own, .help = "The text behind the answer, which then stands between this and the prompt",
      .store = at<Completion, &Completion::suffix>, .own = &kSuffixKind},
 };
 // clang-format on
 
 static constexpr ParameterRule kCompletionRules[] = {
+    {"best_of", "excludes stream and echo",
+     [](J, const void *group) {
+       const auto &values = *static_cast<const Completion *>(group);
+       return values.bestOf.value_or(1) == 1 ||
+              (!values.stream && !values.echo);
+     },
+     R"({"anyOf": [
+       {"properties": {"best_of": {"enum": [1, null]}}},
+       {"properties": {"stream": {"enum": [false, null]},
+                       "echo": {"enum": [false, null]}}}
+     ]})"},
     {"suffix", "excludes echo",
      [](J, const void *group) {
        const auto &values = *static_cast<const Completion *>(group);
@@ -67,21 +83,62 @@ const ParameterTable CompletionParameters::table = {kCompletionRows,
 namespace {
 class CompletionAnswer final : public TextAnswer {
 public:
-  explicit CompletionAnswer(const Service &service)
-      : TextAnswer(service, {"cmpl-", "text_completion", "text_completion"}) {}
+  /// The answer has the best `kept` choices of each prompt, and logprobs if it
+  /// `tellsLogprobs`.
+  CompletionAnswer(const Service &service, int64_t keptChoices,
+                   bool answerTellsLogprobs)
+      : TextAnswer(service, {"cmpl-", "text_completion", "text_completion"}),
+        kept(keptChoices), tellsLogprobs(answerTellsLogprobs) {}
 
 private:
+  void select(std::vector<Delta> &all) const override;
   void addText(ordered_json &choice, const openai::Folded &part,
                bool /*isChunk*/) const override {
     choice["text"] = part.text;
   }
   ordered_json logprobs(const std::vector<TokenRecord> &tokens) const override;
   ordered_json firstChoice(size_t /*choice*/) const override { return nullptr; }
+
+  const int64_t kept;
+  const bool tellsLogprobs;
 };
 } // namespace
 
+/// The mean logprob of the tokens of a choice.
+static double meanLogprob(const Delta &choice) {
+  double sum = 0;
+  size_t count = 0;
+  const auto add = [&](const std::vector<TokenRecord> &tokens) {
+    for (const TokenRecord &token : tokens)
+      sum += openai::finite(token.logprob.value_or(0));
+    count += tokens.size();
+  };
+  for (const ItemDelta &item : choice.items)
+    add(item.tokens);
+  add(choice.tokens);
+  return count ? sum / static_cast<double>(count) : 0;
+}
+
+void CompletionAnswer::select(std::vector<Delta> &all) const {
+  const int64_t drawn = task().parameters.choices;
+  if (drawn == kept)
+    return;
+  std::vector<Delta> best;
+  for (auto first = all.begin(); first != all.end(); first += drawn) {
+    // Of equal ones, those that were drawn first.
+    std::ranges::sort(first, first + drawn, std::less(),
+                      [](const Delta &choice) {
+                        return std::pair(-meanLogprob(choice), choice.choice);
+                      });
+    std::move(first, first + kept, std::back_inserter(best));
+  }
+  all = std::move(best);
+}
+
 ordered_json
 CompletionAnswer::logprobs(const std::vector<TokenRecord> &tokens) const {
+  if (!tellsLogprobs)
+    return nullptr;
   ordered_json object = {{"text_offset", ordered_json::array()},
                          {"token_logprobs", ordered_json::array()},
                          {"tokens", ordered_json::array()},
@@ -126,6 +183,17 @@ static Parsed parseCompletion(const Service &service,
   requireLogits(service);
   auto parameters = service.parse<Completion>(request);
   parameters.maxTokens = parameters.maxTokens.value_or(kDefaultTokens);
+  const int64_t kept = parameters.choices;
+  const bool tellsLogprobs = parameters.logprobs;
+  if (const int64_t drawn = parameters.bestOf.value_or(kept); drawn != kept) {
+    if (drawn < kept)
+      throw ApiError(400,
+                     "best_of must not be less than n, which is " +
+                         std::to_string(kept),
+                     "best_of");
+    parameters.choices = drawn;
+    parameters.logprobs = true;
+  }
   GenerationTask task{.parameters = parameters,
                       .input = "prompt",
                       .isList = parameters.hasPromptList,
@@ -136,7 +204,8 @@ static Parsed parseCompletion(const Service &service,
   });
   if (!suffix.empty())
     addSuffix(service, suffix, task);
-  return Exchange{std::move(task), std::make_shared<CompletionAnswer>(service)};
+  return Exchange{std::move(task), std::make_shared<CompletionAnswer>(
+                                       service, kept, tellsLogprobs)};
 }
 
 static constexpr Route kCompletionRoutes[] = {

@@ -158,7 +158,7 @@ const Protocol protocols::openAi = {{},
   "type": "object", "required": ["index", "logprobs", "finish_reason"],
   "properties": {
     "index": {"type": "integer", "minimum": 0},
-    "finish_reason": {"enum": ["stop", "length", "tool_calls"]},
+    "finish_reason": {"enum": ["stop", "length", "tool_calls", "function_call"]},
     "stop_reason": {"type": ["string", "integer", "null"]},
     "x_score": {"type": "number"},
     "prompt_token_ids": {"$ref": "#/components/schemas/Ids"},

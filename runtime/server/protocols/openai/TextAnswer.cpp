@@ -84,7 +84,7 @@ ordered_json TextAnswer::choiceOf(const openai::Folded &part, const Delta &end,
   choice["logprobs"] = !parameters.logprobs || (isChunk && part.tokens.empty())
                            ? ordered_json()
                            : logprobs(part.tokens);
-  choice["finish_reason"] = openai::finishReason(end);
+  choice["finish_reason"] = finishOf(end);
   if (end.finish != Finish::None)
     choice["stop_reason"] = openai::stopReason(end);
   if (end.score)
@@ -170,23 +170,48 @@ std::string TextAnswer::write(Delta delta) {
   return text;
 }
 
+ordered_json TextAnswer::verbose() const {
+  const AnswerParameters &parameters = task().parameters;
+  std::string prompt;
+  for (const int32_t token : task().prompts.front())
+    prompt += bytesOf(tokenizer, token);
+  ordered_json settings = describeSampling(parameters.sampling);
+  settings["seed"] = *parameters.seed;
+  settings["n_predict"] = parameters.maxTokens.value_or(-1);
+  settings["stop"] = parameters.stop;
+  return {{"prompt", prompt},
+          {"generation_settings", settings},
+          {"tokens_evaluated", generation->usage().prompt},
+          {"tokens_predicted", generation->usage().drawn}};
+}
+
+ordered_json TextAnswer::closing() const {
+  ordered_json members = {{"usage", usage(generation->usage())},
+                          {"timings", timingsOf(*generation)}};
+  // llama-server's name.
+  if (task().parameters.isVerbose)
+    members["__verbose"] = verbose();
+  return members;
+}
+
 std::string TextAnswer::finish() {
   if (!isEvents()) {
+    select(choices);
+    size_t index = 0;
     const auto element = [&](Delta &delta) {
       State state;
       const openai::Folded whole = state.fold.take(delta);
-      return choiceOf(whole, delta, false, state);
+      ordered_json choice = choiceOf(whole, delta, false, state);
+      choice["index"] = index++;
+      return choice;
     };
-    return listOf(base(false), "choices", element,
-                  {{"usage", usage(generation->usage())},
-                   {"timings", timingsOf(*generation)}});
+    return listOf(base(false), "choices", element, closing());
   }
   std::string text;
-  if (task().parameters.includeUsage) {
+  if (task().parameters.includeUsage || task().parameters.isVerbose) {
     ordered_json object = base(true);
     object["choices"] = ordered_json::array();
-    object["usage"] = usage(generation->usage());
-    object["timings"] = timingsOf(*generation);
+    object.update(closing());
     text = event("", dump(object));
   }
   return text + event("", "[DONE]");

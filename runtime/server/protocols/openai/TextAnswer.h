@@ -27,6 +27,12 @@ protected:
                        const openai::Folded &part, bool isChunk) const = 0;
   virtual nlohmann::ordered_json
   logprobs(const std::vector<TokenRecord> &tokens) const = 0;
+  /// "finish_reason" of a choice; null if it has not ended.
+  virtual nlohmann::ordered_json finishOf(const Delta &end) const {
+    return openai::finishReason(end);
+  }
+  /// Leaves out choices of a whole answer that are not told.
+  virtual void select(std::vector<Delta> & /*all*/) const {}
   /// A choice of a stream before its first text; null for none.
   virtual nlohmann::ordered_json firstChoice(size_t choice) const = 0;
 
@@ -55,6 +61,9 @@ private:
   nlohmann::ordered_json choiceOf(const openai::Folded &part, const Delta &end,
                                   bool isChunk, State &state) const;
   nlohmann::ordered_json usage(const Usage &tokens) const;
+  /// The members at the end of an answer.
+  nlohmann::ordered_json closing() const;
+  nlohmann::ordered_json verbose() const;
 
   const Names names;
   const std::string model, fingerprint;

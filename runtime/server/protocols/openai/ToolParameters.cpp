@@ -8,6 +8,7 @@
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
 
+#include <algorithm>
 #include <array>
 #include <span>
 
@@ -65,16 +66,54 @@ static ordered_json toolsSchema(const ParameterLimits &limits) {
   return schema;
 }
 
+/// Whether a value is {"type": "function", "function": {"name": ...}}.
+static bool namesFunction(J value) {
+  return value.is_object() &&
+         value.value("type", ordered_json()) == "function" &&
+         value.contains("function") && value["function"].is_object() &&
+         value["function"].value("name", ordered_json()).is_string();
+}
+
+/// The choice of some tools: {"type": "allowed_tools", "allowed_tools":
+/// {"mode": ..., "tools": [...]}}.
+static ordered_json readAllowed(J value, const std::string &name,
+                                const ParameterLimits &limits) {
+  const std::string inner = name + ".allowed_tools";
+  const auto refuse = [&](const std::string &what) {
+    throw ApiError(400, inner + what, name);
+  };
+  requireMembers(value, name, {"type", "allowed_tools"}, limits);
+  J allowed = value.value("allowed_tools", ordered_json());
+  if (!allowed.is_object())
+    refuse(" must be an object with mode and tools");
+  requireMembers(allowed, inner, {"mode", "tools"}, limits);
+  J mode = allowed.value("mode", ordered_json());
+  if (mode != "auto" && mode != "required")
+    refuse(".mode must be auto or required");
+  J tools = allowed.value("tools", ordered_json());
+  if (!tools.is_array() || tools.empty() ||
+      !std::ranges::all_of(tools, namesFunction))
+    refuse(".tools must be an array of {\"type\": \"function\", "
+           "\"function\": {\"name\": ...}}, not empty");
+  ordered_json names = ordered_json::array();
+  for (J tool : tools)
+    names.push_back(tool["function"]["name"]);
+  const bool isRequired =
+      mode == "required" && keepsPromise(inner + ".mode", "required", limits);
+  return {{"mode", isRequired ? "required" : "auto"}, {"names", names}};
+}
+
 static ordered_json readChoice(J value, const std::string &name,
                                const ParameterLimits &limits) {
+  if (value.is_object() && !limits.ignoreUnknown &&
+      value.value("type", ordered_json()) == "allowed_tools")
+    return readAllowed(value, name, limits);
   if (value == "none" || value == "auto")
     return value;
   if (value == "required")
     return keepsPromise(name, "required", limits) ? value
                                                   : ordered_json("auto");
-  if (value.is_object() && value.value("type", ordered_json()) == "function" &&
-      value.contains("function") && value["function"].is_object() &&
-      value["function"].value("name", ordered_json()).is_string()) {
+  if (namesFunction(value)) {
     requireMembers(value, name, {"type", "function"}, limits);
     requireMembers(value["function"], name + ".function", {"name"}, limits);
     return keepsPromise(name, "with a name", limits)
@@ -84,17 +123,36 @@ static ordered_json readChoice(J value, const std::string &name,
   if (limits.ignoreUnknown)
     return "auto";
   throw ApiError(400,
-                 name + " must be none, auto, required, or {\"type\": "
-                        "\"function\", \"function\": {\"name\": ...}}",
+                 name + " must be none, auto, required, {\"type\": "
+                        "\"function\", \"function\": {\"name\": ...}}, or "
+                        "{\"type\": \"allowed_tools\", ...}",
                  name);
 }
 
 static ordered_json choiceSchema(const ParameterLimits &limits) {
   if (limits.ignoreUnknown)
     return ordered_json::object();
+  ordered_json allowed = ordered_json::parse(R"({
+    "type": "object", "required": ["type", "allowed_tools"],
+    "properties": {
+      "type": {"const": "allowed_tools"},
+      "allowed_tools": {
+        "type": "object", "required": ["mode", "tools"],
+        "properties": {
+          "mode": {"enum": ["auto"]},
+          "tools": {"type": "array", "minItems": 1, "items": {
+            "type": "object", "required": ["type", "function"],
+            "properties": {
+              "type": {"const": "function"},
+              "function": {"type": "object", "required": ["name"],
+                           "properties": {"name": {"type": "string"}}}}}}},
+        "additionalProperties": false}},
+    "additionalProperties": false})");
   if (!limits.hasGrammars)
-    return {{"enum", {"none", "auto"}}};
-  return ordered_json::parse(R"({"anyOf": [
+    return {{"anyOf", {{{"enum", {"none", "auto"}}}, allowed}}};
+  allowed["properties"]["allowed_tools"]["properties"]["mode"]["enum"]
+      .push_back("required");
+  ordered_json choices = ordered_json::parse(R"({"anyOf": [
     {"enum": ["none", "auto", "required"]},
     {"type": "object", "required": ["type", "function"],
      "properties": {
@@ -104,10 +162,63 @@ static ordered_json choiceSchema(const ParameterLimits &limits) {
          "properties": {"name": {"type": "string"}},
          "additionalProperties": false}},
      "additionalProperties": false}]})");
+  choices["anyOf"].push_back(allowed);
+  return choices;
+}
+
+//===----------------------------------------------------------------------===//
+// The older form of tools
+//===----------------------------------------------------------------------===//
+
+static ordered_json readFunctions(J value, const std::string &name,
+                                  const ParameterLimits &limits) {
+  if (!value.is_array())
+    throw ApiError(400, name + " must be an array of functions", name);
+  ordered_json tools = ordered_json::array();
+  for (J function : value)
+    tools.push_back({{"type", "function"}, {"function", function}});
+  return readTools(tools, name, limits);
+}
+
+static ordered_json functionsSchema(const ParameterLimits &limits) {
+  ordered_json schema = toolsSchema(limits);
+  if (schema.contains("items"))
+    schema["items"] = ordered_json(schema["items"]["properties"]["function"]);
+  return schema;
+}
+
+static ordered_json readFunctionChoice(J value, const std::string &name,
+                                       const ParameterLimits &limits) {
+  if (value == "none" || value == "auto")
+    return value;
+  if (value.is_object() && value.value("name", ordered_json()).is_string()) {
+    requireMembers(value, name, {"name"}, limits);
+    return keepsPromise(name, "with a name", limits)
+               ? ordered_json::array({value["name"]})
+               : ordered_json("auto");
+  }
+  if (limits.ignoreUnknown)
+    return "auto";
+  throw ApiError(400, name + " must be none, auto, or {\"name\": ...}", name);
+}
+
+static ordered_json functionChoiceSchema(const ParameterLimits &limits) {
+  if (limits.ignoreUnknown)
+    return ordered_json::object();
+  if (!limits.hasGrammars)
+    return {{"enum", {"none", "auto"}}};
+  return ordered_json::parse(R"({"anyOf": [
+    {"enum": ["none", "auto"]},
+    {"type": "object", "required": ["name"],
+     "properties": {"name": {"type": "string"}},
+     "additionalProperties": false}]})");
 }
 
 static constexpr OwnKind kTools = {readTools, toolsSchema};
 static constexpr OwnKind kChoice = {readChoice, choiceSchema};
+static constexpr OwnKind kFunctions = {readFunctions, functionsSchema};
+static constexpr OwnKind kFunctionChoice = {readFunctionChoice,
+                                            functionChoiceSchema};
 static constexpr OwnKind kParallel = {
     [](J value, const std::string &name, const ParameterLimits &limits) {
       if (!value.is_boolean() && !limits.ignoreUnknown)
@@ -127,19 +238,54 @@ static constexpr Parameter kToolRows[] = {
     {.name = "tools", .kind = Kind::Own, .help = "Functions that the answer may call",
      .store = at<ToolParameters, &ToolParameters::tools>, .own = &kTools},
     {.name = "tool_choice", .kind = Kind::Own,
-     .help = "none: the answer calls no tool; auto: it may call some; required, or a function with its name: it is calls",
+     .help = "none: the answer calls no tool; auto: it may call some; required, or a function with its name: it is calls; "
+             "allowed_tools: the model sees these tools only",
      .store = at<ToolParameters, &ToolParameters::toolChoice>, .own = &kChoice},
     {.name = "parallel_tool_calls", .kind = Kind::Own, .help = "The answer may have several calls",
      .store = at<ToolParameters, &ToolParameters::isParallel>, .own = &kParallel},
+    {.name = "functions", .kind = Kind::Own, .help = "The older form of tools; the answer has a function_call",
+     .store = at<ToolParameters, &ToolParameters::setFunctions>, .own = &kFunctions},
+    {.name = "function_call", .kind = Kind::Own, .help = "The same as tool_choice, for functions",
+     .store = at<ToolParameters, &ToolParameters::toolChoice>, .own = &kFunctionChoice},
 };
 // clang-format on
 
+/// Whether the parameter `name`, a choice, is there with tools of `of`, or
+/// needs none.
+static bool hasToolsOf(J body, const void *group, const char *name,
+                       const char *of) {
+  const auto &values = *static_cast<const ToolParameters *>(group);
+  return !hasParameter(body, name) || values.toolChoice == "none" ||
+         values.toolChoice == "auto" ||
+         (hasParameter(body, of) && !values.tools.empty());
+}
+
 static constexpr ParameterRule kToolRules[] = {
+    {"functions", "excludes tools and tool_choice",
+     [](J body, const void *) {
+       return (!hasParameter(body, "functions") &&
+               !hasParameter(body, "function_call")) ||
+              (!hasParameter(body, "tools") &&
+               !hasParameter(body, "tool_choice"));
+     },
+     R"({"anyOf": [
+       {"properties": {"functions": {"type": "null"},
+                       "function_call": {"type": "null"}}},
+       {"properties": {"tools": {"type": "null"},
+                       "tool_choice": {"type": "null"}}}
+     ]})"},
+    {"function_call", "needs functions",
+     [](J body, const void *group) {
+       return hasToolsOf(body, group, "function_call", "functions");
+     },
+     R"({"anyOf": [
+       {"properties": {"function_call": {"enum": ["none", "auto", null]}}},
+       {"required": ["functions"],
+        "properties": {"functions": {"type": "array", "minItems": 1}}}
+     ]})"},
     {"tool_choice", "needs tools",
-     [](J, const void *group) {
-       const auto &values = *static_cast<const ToolParameters *>(group);
-       return values.toolChoice == "none" || values.toolChoice == "auto" ||
-              !values.tools.empty();
+     [](J body, const void *group) {
+       return hasToolsOf(body, group, "tool_choice", "tools");
      },
      R"({"anyOf": [
        {"properties": {"tool_choice": {"enum": ["none", "auto", null]}}},
@@ -149,17 +295,41 @@ static constexpr ParameterRule kToolRules[] = {
 };
 const ParameterTable ToolParameters::table = {kToolRows, kToolRules};
 
+void ToolParameters::setFunctions(J value) {
+  tools = value;
+  hasFunctions = !tools.empty();
+}
+
 ToolChoice ToolParameters::choice() const {
   ToolChoice choice = {.isParallel = isParallel};
-  if (toolChoice.is_array()) {
+  J mode = toolChoice.is_object() ? toolChoice["mode"] : toolChoice;
+  if (mode.is_array()) {
     choice.kind = ToolChoice::Named;
-    choice.name = toolChoice[0];
-  } else if (toolChoice == "none") {
+    choice.name = mode[0];
+  } else if (mode == "none") {
     choice.kind = ToolChoice::None;
-  } else if (toolChoice == "required") {
+  } else if (mode == "required") {
     choice.kind = ToolChoice::Required;
   }
   return choice;
+}
+
+ordered_json ToolParameters::shownTools() const {
+  if (!toolChoice.is_object())
+    return tools;
+  J names = toolChoice["names"];
+  const auto nameOf = [](J tool) -> J { return tool["function"]["name"]; };
+  for (J name : names)
+    if (std::ranges::find(tools, name, nameOf) == tools.end())
+      throw ApiError(400,
+                     "tool_choice has the name " +
+                         quote(name.get<std::string>()) + ", which no tool has",
+                     "tool_choice");
+  ordered_json shown = ordered_json::array();
+  for (J tool : tools)
+    if (std::ranges::find(names, nameOf(tool)) != names.end())
+      shown.push_back(tool);
+  return shown;
 }
 
 //===----------------------------------------------------------------------===//
@@ -203,6 +373,12 @@ static ordered_json toolCallOf(J value, const std::string &name,
                       {"arguments", callArguments(function.value(
                                         "arguments", ordered_json()))}};
   return call;
+}
+
+ordered_json server::functionCallOf(J value, const std::string &name,
+                                    bool ignoreUnknown) {
+  return ordered_json::array(
+      {toolCallOf({{"function", value}}, name, ignoreUnknown)});
 }
 
 ordered_json server::toolCallsOf(J value, const std::string &name,

@@ -12,14 +12,28 @@ struct ToolParameters {
   /// As the request has them, for the chat template; empty if the answer may
   /// call none.
   nlohmann::ordered_json tools = nlohmann::ordered_json::array();
-  /// "none", "auto", "required", or an array with the name of a function.
+  /// "none", "auto", "required", an array with the name of a function, or an
+  /// object with a "mode", which is "auto" or "required", and the "names" of
+  /// the functions that the answer may call.
   nlohmann::ordered_json toolChoice = "auto";
   /// Whether the answer may have several calls.
   bool isParallel = true;
+  /// Whether the request has OpenAI's older form, `functions`: an answer has
+  /// one call.
+  bool hasFunctions = false;
 
+  void setFunctions(const nlohmann::ordered_json &value);
   ToolChoice choice() const;
+  /// The tools that the model sees. Throws ApiError (400) if tool_choice names
+  /// others.
+  nlohmann::ordered_json shownTools() const;
   static const ParameterTable table;
 };
+
+/// The older form of one call, as toolCallsOf has it.
+nlohmann::ordered_json functionCallOf(const nlohmann::ordered_json &value,
+                                      const std::string &name,
+                                      bool ignoreUnknown);
 
 /// The calls of a message as a chat template reads them: their arguments are
 /// objects. `name` is the member's. Throws ApiError (400), which names the
