@@ -117,4 +117,5 @@ def main():
         line(f"{kind}, qwen-run with experts beside without", [each["qwen-run experts"][kind] / each["qwen-run dense"][kind] for each in rounds], 2)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,8 @@
                                                           mixtures, as published files have them)
   peer_llama_cpp.py bench GGUF PROMPT COUNT THREADS       one JSON object on stdout
   peer_llama_cpp.py first GGUF PROMPT THREADS             seconds from loading to the first token
+  peer_llama_cpp.py depth GGUF KV DEPTH PROMPT COUNT THREADS
+                                                          the same as bench behind DEPTH positions, with keys and values in KV: f16 or q8_0
 
 Times begin after the library is loaded, so they exclude the start of Python.
 """
@@ -105,7 +107,7 @@ def quantize(source, out, name):
 
 
 class Model:
-    def __init__(self, file, tokens, threads):
+    def __init__(self, file, tokens, threads, **options):
         self.model = ll.llama_model_load_from_file(file.encode(), ll.llama_model_default_params())
         if not self.model:
             sys.exit(f"llama.cpp cannot load {file}")
@@ -114,6 +116,8 @@ class Model:
         params.n_batch = params.n_ubatch = 512
         params.n_threads = params.n_threads_batch = threads
         params.no_perf = True
+        for name, value in options.items():
+            setattr(params, name, value)
         self.context = ll.llama_init_from_model(self.model, params)
         self.vocabulary = ll.llama_vocab_n_tokens(ll.llama_model_get_vocab(self.model))
 
@@ -150,6 +154,48 @@ def bench(file, prompt, count, threads):
     print(json.dumps({"prefill": prompt / (prefilled - start), "decode": count / (end - prefilled)}))
 
 
+KV_TYPES = {"f16": 1, "q8_0": 8}  # ggml_type
+FLASH_ATTN_ENABLED = 1
+
+
+def fill(model, depth):
+    """Gives the sequence `depth` positions or up to 511 more for a prompt of 512: its cells are copied to a second sequence, move behind
+    those of the first, and join them."""
+    part = min(depth, 512)
+    model.decode(model.ids(part))
+    context, memory = model.context, ll.llama_get_memory(model.context)
+    size = ll.llama_state_seq_get_size(context, 0)
+    state = (ctypes.c_uint8 * size)()
+    ll.llama_state_seq_get_data(context, state, size, 0)
+    for first in range(part, depth, part):
+        if not ll.llama_state_seq_set_data(context, state, size, 1):
+            sys.exit("llama.cpp cannot copy the cells of a sequence")
+        ll.llama_memory_seq_add(memory, 1, -1, -1, first)
+        ll.llama_memory_seq_cp(memory, 1, 0, -1, -1)
+        ll.llama_memory_seq_rm(memory, 1, -1, -1)
+
+
+def depth(file, kv, filled, prompt, count, threads):
+    """Runs a prompt, then tokens one by one, behind `filled` positions."""
+    model = Model(file, filled + 512 + prompt + count, threads, n_seq_max=2, kv_unified=True, flash_attn_type=FLASH_ATTN_ENABLED,
+                  type_k=KV_TYPES[kv], type_v=KV_TYPES[kv])
+    fill(model, filled)
+    memory = ll.llama_get_memory(model.context)
+    ids = model.ids(prompt + count)
+    # The first repetition warms caches and is not counted. It moves the keys, too.
+    for _ in range(2):
+        ll.llama_memory_seq_rm(memory, 0, filled, -1)
+        start = time.perf_counter()
+        model.decode(ids[:prompt])
+        prefilled = time.perf_counter()
+        for token in ids[prompt:]:
+            model.decode([token])
+        end = time.perf_counter()
+    if ll.llama_memory_seq_pos_max(memory, 0) != filled + prompt + count - 1:
+        sys.exit("llama.cpp has another number of positions")
+    print(json.dumps({"prefill": prompt / (prefilled - start), "decode": count / (end - prefilled)}))
+
+
 def first(file, prompt, threads):
     start = time.perf_counter()
     model = Model(file, 512, threads)
@@ -168,6 +214,8 @@ def main():
         quantize(*arguments)
     elif command == "bench":
         bench(arguments[0], *map(int, arguments[1:]))
+    elif command == "depth":
+        depth(*arguments[:2], *map(int, arguments[2:]))
     elif command == "first":
         first(arguments[0], *map(int, arguments[1:]))
     elif command == "system":
