@@ -160,6 +160,8 @@ protected:
 } // namespace
 
 TEST_F(SchedulerModelTest, GivesTheSameAnswersAtAnyLoad) {
+  // The default: answers.json has the other formats.
+  ASSERT_EQ(artifact.manifest().forward().caches[0].format, KvFormat::Q8);
   expected = run({.sequences = 1,
                   .pages = 0,
                   .piece = 0,
