@@ -7,7 +7,8 @@
 using namespace qwen;
 using namespace qwen::driver;
 
-void qwen::qwenDriverBarrier(const Context *context, int32_t thread) {
+[[gnu::noinline]] void qwen::qwenDriverBarrier(const Context *context,
+                                               int32_t thread) {
   context->barrier(context->barrierState, thread);
 }
 
