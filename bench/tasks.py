@@ -7,7 +7,7 @@
 MODEL is a compiled model, TOKENIZER the folder of its tokenizer, which lm-eval reads by itself. DIR has data as other programs keep
 them (shared/data/eval); without it, the data are those of test/Inputs/tasks.
 
---check compares each log-likelihood and is_greedy, with the server's prefix cache and without it. Else each round runs both programs
+--check compares each log-likelihood and is_greedy, with the server's prefix cache and without it, and with the Python package, which PYTHONPATH has. Else each round runs both programs
 on the same documents: eval from the start of its process, lm-eval from the start of its evaluation, without bootstrapped errors,
 when the server and Python are up. Prints the median, least and greatest ratio of eval to lm-eval; above 1, eval is faster.
 """
@@ -48,6 +48,13 @@ def by_http(args, manager, server):
                     "num_concurrent": CONCURRENT, **tokenizer})
 
 
+def by_python(args, manager):
+    """lm-eval's results with the Python package, whose model reads as many tokens as eval's."""
+    import qwen_compiler.lm_eval  # noqa: F401  It adds the model.
+    return lm_eval.simple_evaluate(model="qwen_compiler", tasks=args.tasks, limit=args.limit, bootstrap_iters=0, task_manager=manager,
+                                   model_args={"pretrained": str(args.model), "max_length": args.length - 2})
+
+
 def by_eval(args, samples):
     """The documents of eval's samples. lm-eval keeps one token of the longest text free for an answer, and one more."""
     limit = [] if args.limit is None else ["--limit", str(args.limit)]
@@ -60,15 +67,20 @@ def check(args, manager, folder):
     """The number of log-likelihoods that differ."""
     mine = {(row["task"], row["doc_id"]): row["requests"] for row in by_eval(args, folder / "samples.jsonl")}
     wrong = count = greatest = 0
-    for options in ((), ("--no-prefix-cache",)):
-        server = Server(args.model, *options)
-        try:
-            samples = by_http(args, manager, server)["samples"]
-        finally:
-            server.stop()
+    for way in ("HTTP", "HTTP --no-prefix-cache", "Python"):
+        if way == "Python":
+            samples = by_python(args, manager)["samples"]
+        else:
+            server = Server(args.model, *way.split()[1:])
+            try:
+                samples = by_http(args, manager, server)["samples"]
+            finally:
+                server.stop()
+        left = set(mine)
         for task, rows in samples.items():
             for row in rows:
-                requests = mine.pop((task, row["doc_id"])) if options else mine[task, row["doc_id"]]
+                requests = mine[task, row["doc_id"]]
+                left.remove((task, row["doc_id"]))
                 answers = [response[0] for response in row["resps"]]
                 if isinstance(answers[0], float):
                     # Windows of a page, whose sum lm-eval gives.
@@ -78,13 +90,15 @@ def check(args, manager, folder):
                 count += len(pairs)
                 greatest = max(greatest, *(abs(theirs / ours - 1) for theirs, _, ours, _ in pairs if ours))
                 for theirs, their_greedy, ours, greedy in pairs:
-                    # lm-eval adds up the numbers of float32 that the server prints.
-                    if not math.isclose(theirs, ours, rel_tol=1e-6, abs_tol=1e-5) or their_greedy != greedy:
+                    # lm-eval adds up the numbers of float32 that the server prints; those of the package are eval's.
+                    if not (theirs == ours if way == "Python" else math.isclose(theirs, ours, rel_tol=1e-6, abs_tol=1e-5)) or their_greedy != greedy:
                         wrong += 1
-                        print(f"{task} {row['doc_id']} {options}: lm-eval has {theirs} {their_greedy}, eval {ours} {greedy}")
-    print(f"{count} log-likelihoods, {wrong} differ; the greatest relative difference is {greatest:.1e}"
-          + (f"; lm-eval lacks {list(mine)[:3]}" if mine else ""))
-    return wrong + len(mine)
+                        print(f"{task} {row['doc_id']} {way}: lm-eval has {theirs} {their_greedy}, eval {ours} {greedy}")
+        wrong += len(left)
+        if left:
+            print(f"{way} lacks {list(left)[:3]}")
+    print(f"{count} log-likelihoods, {wrong} differ; the greatest relative difference is {greatest:.1e}")
+    return wrong
 
 
 def seconds(run):

@@ -61,7 +61,7 @@ def metadata(version, tag, licences):
                     "Requires-Python: >=3.10\nProvides-Extra: numpy\nRequires-Dist: numpy; extra == 'numpy'\n"
                     "Description-Content-Type: text/markdown\n\n" + (SOURCE / "docs/python.md").read_text(),
         "WHEEL": f"Wheel-Version: 1.0\nGenerator: wheel.py\nRoot-Is-Purelib: false\nTag: {tag}\n",
-        "entry_points.txt": f"[console_scripts]\n{scripts}",
+        "entry_points.txt": f"[console_scripts]\n{scripts}\n[lm_eval.models]\n{NAME} = {NAME}.lm_eval:QwenCompilerLM\n",
     }
     return {name: text.encode() for name, text in files.items()} | licences
 

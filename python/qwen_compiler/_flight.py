@@ -16,7 +16,7 @@ from ._processors import Processors
 from ._sampling import SamplingParams, native_sampling
 
 REASONS = {c.QWEN_END_STOP: "stop", c.QWEN_END_LENGTH: "length", c.QWEN_END_CALLBACK: "stop", c.QWEN_END_CANCELLED: "abort", c.QWEN_END_FAILED: "error"}
-OnDraw = dict(c.qwen_request._fields_)["on_draw"]
+OnDraw: Any = next(field[1] for field in c.qwen_request._fields_ if field[0] == "on_draw")
 
 
 class Task:

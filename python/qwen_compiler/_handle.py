@@ -8,7 +8,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from . import _declarations as c
 from ._errors import ClosedError, Error
@@ -24,9 +24,10 @@ UPDATES = 256
 
 
 class _Caller(threading.local):
-    """The model whose scheduler runs a function of a request on this thread, and waits for it."""
+    """What a thread is in: the model whose scheduler runs a function of a request on it and waits, and the number of calls of `use`."""
 
     handle: Handle | None = None
+    uses = 0
 
 
 CALLER = _Caller()
@@ -81,20 +82,27 @@ class Handle:
             is_open = not self.closed
             self.users += is_open
         if not is_open:
-            self.refuse()
+            raise self.refusal()
+        CALLER.uses += 1
+        refused: ClosedError | None = None
         try:
             yield self.model
+        except ClosedError as error:
+            refused = error
         finally:
+            CALLER.uses -= 1
             with self.changed:
                 self.users -= 1
                 if not self.users:
                     self.changed.notify_all()
+        if refused:
+            raise self.refusal() from refused.__cause__
 
-    def refuse(self) -> NoReturn:
-        """Raises ClosedError, but not on a thread that the end of the program leaves behind: its traceback would be output."""
-        if self.exits and threading.current_thread().daemon:
+    def refusal(self) -> ClosedError:
+        """The error of a closed model. A thread that the end of the program leaves behind gets none, because its traceback would be output."""
+        if self.exits and threading.current_thread().daemon and not CALLER.uses:
             threading.Event().wait()
-        raise ClosedError(f"the model of {self.path} is closed")
+        return ClosedError(f"the model of {self.path} is closed")
 
     def check_process(self) -> None:
         """Raises Error in a child of fork, which has none of the model's threads."""
@@ -106,7 +114,6 @@ class Handle:
         """Starts a request. Raises Error if it cannot run."""
         if CALLER.handle is self:
             raise Error("a logits processor cannot wait for its own model")
-        refused: Error | None = None
         with self.use():
             with self.changed:
                 self.last_flight += 1
@@ -118,12 +125,10 @@ class Handle:
             except Error as error:
                 with self.changed:
                     del self.flights[number]
-                refused = error
-        if refused and refused.code == c.QWEN_ERROR_CANCELLED:
-            # Another thread has closed the model meanwhile.
-            self.refuse()
-        if refused:
-            raise refused
+                # Another thread has closed the model meanwhile.
+                if error.code == c.QWEN_ERROR_CANCELLED:
+                    raise ClosedError(str(error)) from None
+                raise
 
     def cancel(self, request: int) -> None:
         """Ends a request before its next step."""

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,9 +12,17 @@ from ._errors import Error
 FOLDER = pathlib.Path(__file__).resolve().parent
 
 
-@functools.cache
+_loaded: list[ctypes.CDLL] = []
+
+
 def library() -> ctypes.CDLL:
     """The library of this package with the types of its functions. Calls release the interpreter lock."""
+    if not _loaded:
+        _loaded.append(_load())
+    return _loaded[0]
+
+
+def _load() -> ctypes.CDLL:
     path = FOLDER / "lib" / "libqwenrt.so"
     try:
         loaded = ctypes.CDLL(str(path))

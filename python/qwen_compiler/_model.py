@@ -48,11 +48,12 @@ def load(model: str | os.PathLike[str], **options: Any) -> Model:
     """Loads a model: a compiled file, the folder of a checkpoint, a GGUF file, or a name in Hugging Face's cache.
 
     What is not compiled is compiled into the cache of `qwen-run`, once. `options` are those of `qwen-run`: threads, sequences (answers at
-    once, 8 by default), kv_pages, check ("background", "now" or "off"), lock, max_memory in bytes and others of qwen_options in qwenrt.h,
+    once, 8 by default), kv_pages, check ("background", "now" or "off"), lock, max_memory in bytes, chat_template (Jinja) and others of qwen_options in qwenrt.h,
     and options of the compile such as weights="q4_0". Raises Error with the line that `qwen-run` would print.
     """
     path = os.fspath(model)
-    engine = {name for name, _ in c.qwen_options._fields_}
+    # Threads are shared by models with the same number of them.
+    engine = {field[0] for field in c.qwen_options._fields_} - {"size", "pool"}
     given = {name: options.pop(name) for name in list(options) if name in engine}
     if options or not is_compiled(path):
         path = cached_file(path, options)
@@ -60,6 +61,8 @@ def load(model: str | os.PathLike[str], **options: Any) -> Model:
     check = given.get("check", "background")
     if check not in CHECKS:
         raise Error(f"check is {check!r} when one of {', '.join(CHECKS)} is needed")
+    if "chat_template" in given:
+        given["chat_template"] = texts_array([given["chat_template"]])[0]
     try:
         return Model(Handle(path, sized(c.qwen_options, **{**given, "check": CHECKS[check]})))
     except TypeError as error:
@@ -93,7 +96,10 @@ class Model:
             """Maximum number of tokens of prompt and answer."""
             self.info: dict[str, Any] = json.loads(all_bytes(library().qwen_model_info, native))
             """The manifest (docs/artifact.md): architecture, shapes, formats and defaults."""
-            self._ends = all_ids(library().qwen_end_tokens, native, 0)
+            self.end_tokens: list[int] = all_ids(library().qwen_end_tokens, native, 0)
+            """The tokens that end an answer."""
+        self.begin_token: int | None = self.info.get("generation", {}).get("bos_token_id")
+        """The token that begins a text, if the model has one."""
 
     @property
     def path(self) -> str:
@@ -139,11 +145,26 @@ class Model:
         with self._handle.use() as native:
             return all_bytes(library().qwen_detokenize, native, array, len(array))
 
+    def token_id(self, name: str) -> int:
+        """The id of an added token, such as "<|im_end|>". Raises Error if there is none."""
+        with self._handle.use() as native:
+            return int(check(library().qwen_token_id(native, texts_array([name])[0])))
+
     def apply_chat_template(self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None = None, **variables: Any) -> str:
         """The text of a conversation by the model's chat template, whose other `variables` may be given."""
         data = self._variables(messages, tools, variables)
         with self._handle.use() as native:
             return all_bytes(library().qwen_render_chat, native, data, len(data)).decode()
+
+    def render(self, template: str, messages: Sequence[Message] = (), **variables: Any) -> str:
+        """The text of a conversation by another chat template, in Jinja."""
+        source, data = encoded(template), self._variables(messages, None, variables)
+        with self._handle.use() as native:
+            read = check(library().qwen_template_new(native, source, len(source)))
+            try:
+                return all_bytes(library().qwen_template_render, read, data, len(data)).decode()
+            finally:
+                library().qwen_template_free(read)
 
     def _variables(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, variables: Mapping[str, Any]) -> bytes:
         given = {"messages": template_messages(messages), **variables}
@@ -222,8 +243,15 @@ class Model:
     def logits(self, ids: Sequence[int]) -> Any:
         """The logits behind each token, [len(ids), vocab_size] in float32, as `qwen-run logits` writes them: an array of NumPy, or without
         NumPy a memoryview."""
+        self._require_logits()
         row, = _running.rows(self._handle, [(list(ids), len(ids))], c.QWEN_WANT_LOGITS, self.vocab_size)
         return row.array()
+
+    def _require_logits(self) -> None:
+        """Raises Error if the rows of the model are something else."""
+        kind = self.info["model"].get("output", "logits")
+        if kind != "logits":
+            raise Error(f"the model of {self.path} has no logits, but {kind}")
 
     def embed(self, texts: str | Sequence[str], *, instruction: str | None = None, dim: int | None = None) -> Any:
         """A vector of length 1 for each text, [len(texts), dim] in float32, as `qwen-run embed` writes them.
@@ -259,6 +287,7 @@ class Model:
     def loglikelihoods(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, bool]]:
         """For each pair of a context and its continuation, both token ids: the log of the continuation's probability, the sum of float32
         numbers as in `qwen-run eval`, and whether each of its tokens is the most likely one."""
+        self._require_logits()
         for context, continuation in pairs:
             if not context or not continuation:
                 raise Error("a log-likelihood needs a token of context and one of continuation")
@@ -294,16 +323,16 @@ class Model:
         each = [params or SamplingParams()] * len(given) if params is None or isinstance(params, SamplingParams) else list(params)
         if len(each) != len(given):
             raise Error(f"there are {len(each)} params for {len(given)} prompts")
-        return [Task(i, *self._prompt(prompt), self._ends, of) for i, (prompt, of) in enumerate(zip(given, each))]
+        return [Task(i, *self._prompt(prompt), self.end_tokens, of) for i, (prompt, of) in enumerate(zip(given, each))]
 
     def _prompt(self, prompt: Prompt) -> tuple[str | None, list[int]]:
         """Text and ids of a prompt. An empty one is the token that begins a text, if the model has it."""
-        if isinstance(prompt, Mapping):
-            prompt = prompt["prompt_token_ids"] if "prompt_token_ids" in prompt else prompt["prompt"]
-        text = prompt if isinstance(prompt, str) else None
-        ids = self.tokenize(text) if text is not None else [int(each) for each in prompt]  # type: ignore[arg-type]
-        begin = self.info.get("generation", {}).get("bos_token_id")
-        return text, ids or ([begin] if begin is not None else [])
+        given: Any = prompt
+        if isinstance(given, Mapping):
+            given = given["prompt_token_ids"] if "prompt_token_ids" in given else given["prompt"]
+        text = given if isinstance(given, str) else None
+        ids = [int(each) for each in given] if text is None else self.tokenize(text)
+        return text, ids or ([self.begin_token] if self.begin_token is not None else [])
 
     def _chat_task(self, messages: Sequence[Message], params: SamplingParams | None, tools: Sequence[Mapping[str, Any]] | None,
                    response_format: Mapping[str, Any] | None, variables: Mapping[str, Any]) -> Task:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-import functools
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,14 +12,17 @@ from ._library import check, library
 from ._sampling import LogitsProcessor
 
 
-@functools.cache
+_numpy: list[Any] = []
+
+
 def numpy() -> Any:
     """NumPy, or None without it."""
-    try:
-        import numpy as module
-    except ImportError:
-        return None
-    return module
+    if not _numpy:
+        try:
+            _numpy.append(importlib.import_module("numpy"))
+        except ImportError:
+            _numpy.append(None)
+    return _numpy[0]
 
 
 class Processors:

@@ -4,7 +4,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import itertools
 import queue
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -17,8 +16,8 @@ from ._grammar import grammar_of
 from ._handle import Handle, Running
 from ._rows import Rows
 
-# Prompts whose rows are asked for at once.
-AHEAD = 32
+# Prompts whose rows are asked for at once, and floats of all these rows if they are several.
+AHEAD, FLOATS = 32, 2**24
 Listener = Callable[[Flight, Delta | None], None]
 
 
@@ -106,7 +105,10 @@ def rows(handle: Handle, prompts: Iterable[tuple[Sequence[int], int]], want: int
     try:
         while True:
             # Enough that the scheduler has work, and no more memory than that takes.
-            for ids, count in itertools.islice(left, AHEAD - len(ahead)):
+            while len(ahead) < AHEAD and sum(each.count for each in ahead) * width < FLOATS:
+                ids, count = next(left, ((), 0))
+                if not count:
+                    break
                 ahead.append(Rows(handle, ids, want, count, width))
             if not ahead:
                 return

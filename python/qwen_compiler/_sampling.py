@@ -103,7 +103,7 @@ def native_sampling(model: int, params: SamplingParams, seed: int) -> Any:
     sampling.seed = seed
     if params.logit_bias:
         sampling.logit_bias_count = len(params.logit_bias)
-        sampling.logit_bias = (c.qwen_bias * len(params.logit_bias))(*params.logit_bias.items())
+        sampling.logit_bias = (c.qwen_bias * len(params.logit_bias))(*[c.qwen_bias(token, bias) for token, bias in params.logit_bias.items()])
     for name, texts in (("bad_word", params.bad_words), ("dry_sequence_breaker", params.dry_sequence_breakers), ("sampler", params.samplers)):
         if texts is not None:
             setattr(sampling, name + "s", texts_array(texts))

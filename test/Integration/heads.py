@@ -1,6 +1,6 @@
 """Models whose last product is not an ordinary lm_head: a head of scores, none at all, and one that is not tied after all.
 
-  heads.py TOKENIZER EXAMPLES LIBRARY WORKDIR      TOKENIZER is a tokenizer.json of Qwen 2's kind, LIBRARY libqwenrt.so
+  heads.py TOKENIZER WORKDIR      TOKENIZER is a tokenizer.json of Qwen 2's kind
 """
 import ctypes
 import json
@@ -8,19 +8,18 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import threading
 
 import gguf
 import numpy as np
+import qwen_compiler
+from qwen_compiler import _declarations as c
+from qwen_compiler._library import library
 
 from checks import Checks, compile_model, run, write_checkpoint
 from gguf_model import keys_of, own_name
 from server import Server
 
-TOKENIZER, EXAMPLES, LIBRARY, WORK = map(pathlib.Path, sys.argv[1:])
-sys.path.insert(0, str(EXAMPLES))
-import batch  # noqa: E402
-
+TOKENIZER, WORK = map(pathlib.Path, sys.argv[1:])
 checks = Checks()
 # The tokenizer has 4096 tokens, but none for "yes".
 YES, SHAPE = 4096, ("qwen3", 64, 1, 2, 1, 32, 64, 4100, False)
@@ -101,78 +100,35 @@ def check_server(server, error, *paths):
                      f"{path}: {status} {text}")
 
 
-class Token(ctypes.Structure):
-    _fields_ = [("id", ctypes.c_int32), ("sequence", ctypes.c_int32), ("position", ctypes.c_int64), ("want", ctypes.c_int32)]
+def check_python_scores(model, expected):
+    """The Python package gives the scores of the command line."""
+    with qwen_compiler.load(model) as loaded:
+        expect("scores in Python", loaded.rerank(QUERY, DOCUMENTS), [np.float32(json.loads(line)["relevance_score"]) for line in expected.splitlines()])
 
 
-def load_c(model):
-    """The model in the C interface, and the library with further types of functions."""
-    loaded = batch.Model(str(LIBRARY), str(model), 1)
-    library, floats, ids = loaded.library, ctypes.POINTER(ctypes.c_float), ctypes.POINTER(ctypes.c_int32)
-    library.qwen_open_sequence.argtypes = [ctypes.c_void_p]
-    library.qwen_hidden_size.argtypes = [ctypes.c_void_p]
-    library.qwen_forward.argtypes = [ctypes.c_void_p, ctypes.POINTER(Token), ctypes.c_size_t, floats]
-    library.qwen_encode_embedding.restype = library.qwen_encode_rerank.restype = ctypes.c_int64
-    library.qwen_encode_embedding.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ids, ctypes.c_size_t]
-    library.qwen_encode_rerank.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ids, ctypes.c_size_t]
-    library.qwen_embedding.argtypes = [floats, ctypes.c_size_t, floats]
-    library.qwen_rerank_score.argtypes = [ctypes.c_void_p, floats, floats]
-    return loaded, library
-
-
-def ids_of(loaded, function, *arguments):
-    ids = (ctypes.c_int32 * loaded.check(function(loaded.model, *arguments, None, 0)))()
-    loaded.check(function(loaded.model, *arguments, ids, len(ids)))
-    return ids
-
-
-def check_c_scores(model, expected):
-    """The C interface gives the scores of the command line."""
-    loaded, library = load_c(model)
-    for line, document in zip(expected.splitlines(), DOCUMENTS):
-        ids = ids_of(loaded, library.qwen_encode_rerank, None, QUERY.encode(), document.encode())
-        score, ended = ctypes.c_float(), threading.Event()
-
-        def on_logits(_, row, count):
-            library.qwen_rerank_score(loaded.model, row, ctypes.byref(score))
-
-        request = batch.Request(size=ctypes.sizeof(batch.Request), prompt=ids, prompt_size=len(ids), on_logits=batch.OnRow(on_logits),
-                                on_end=batch.OnEnd(lambda *_: ended.set()))
-        loaded.check(library.qwen_submit(loaded.scheduler, ctypes.byref(request)))
-        ended.wait()
-        expect(f"C: the score of {document}", score.value, np.float32(json.loads(line)["relevance_score"]))
-    loaded.close()
-
-
-def check_c_embeddings(model, texts, expected):
-    """The C interface gives the embeddings of the command line."""
-    loaded, library = load_c(model)
-    library.qwen_scheduler_free(loaded.scheduler)
-    loaded.scheduler = None
-    size = library.qwen_hidden_size(loaded.model)
-    for text, line in zip(texts, expected.splitlines()):
-        ids = ids_of(loaded, library.qwen_encode_embedding, text.encode(), len(text))
-        sequence, row = loaded.check(library.qwen_open_sequence(loaded.model)), (ctypes.c_float * size)()
-        tokens = (Token * len(ids))(*(Token(each, sequence, i, 2 * (i + 1 == len(ids))) for i, each in enumerate(ids)))
-        loaded.check(library.qwen_forward(loaded.model, tokens, len(ids), row))
-        loaded.check(library.qwen_embedding(row, size, row))
-        library.qwen_close_sequence(ctypes.c_void_p(loaded.model), sequence)
-        expect(f"C: the embedding of {text}", list(row), [np.float32(value) for value in json.loads(line)["embedding"]])
-    loaded.close()
+def check_python_embeddings(model, texts, expected):
+    """The Python package gives the embeddings of the command line."""
+    with qwen_compiler.load(model) as loaded:
+        expect("embeddings in Python", loaded.embed(texts).tolist(),
+               [[np.float32(value) for value in json.loads(line)["embedding"]] for line in expected.splitlines()])
 
 
 def check_c_api(model, error):
     """qwen_forward and qwen_submit refuse logits."""
-    loaded, library = load_c(model)
-    ids = loaded.encode("x")
-    row = (ctypes.c_float * SHAPE[7])()
-    token = Token(ids[0], library.qwen_open_sequence(loaded.model), 0, 1)
-    request = batch.Request(size=ctypes.sizeof(batch.Request), prompt=ids, prompt_size=len(ids), max_tokens=1)
-    for found in (library.qwen_forward(loaded.model, ctypes.byref(token), 1, row),
-                  library.qwen_submit(loaded.scheduler, ctypes.byref(request))):
-        message = library.qwen_last_error().decode()
-        checks.check(found < 0 and error in message, f"C: {found} {message}")
-    loaded.close()
+    with qwen_compiler.load(model) as loaded:
+        for call, text in ((lambda: loaded.generate("x"), error), (lambda: loaded.perplexity("one two"), error), (lambda: loaded.logits([1]), "no logits"),
+                           (lambda: loaded.loglikelihoods([([1], [2])]), "no logits")):
+            try:
+                call()
+                checks.check(False, f"there are logits in Python where {text!r} is right")
+            except qwen_compiler.Error as found:
+                checks.check(text in str(found), f"Python: {found}")
+        with loaded._handle.use() as native:
+            token = c.qwen_token(1, library().qwen_open_sequence(native), 0, c.QWEN_WANT_LOGITS)
+            row = (ctypes.c_float * SHAPE[7])()
+            found = library().qwen_forward(native, ctypes.byref(token), 1, row)
+            message = library().qwen_last_error().decode()
+            checks.check(found < 0 and error in message, f"C: {found} {message}")
 
 
 def check_scores(weights, config):
@@ -182,7 +138,7 @@ def check_scores(weights, config):
     whole = compile_model(write_gguf(WORK / "whole.gguf", config, weights), WORK / "whole.qwen", "--weights", "q4_0")
     expected = rerank(whole)
     checks.check(len(set(expected.splitlines())) == 3, f"the scores are {expected}")
-    check_c_scores(whole, expected)
+    check_python_scores(whole, expected)
     for labels in (["yes", "no"], ["no", "yes"]):
         body = {name: bits for name, bits in weights.items() if name != "lm_head.weight"}
         body["score.weight"] = np.stack([rows[label] for label in labels])
@@ -191,7 +147,7 @@ def check_scores(weights, config):
             f"no logits, but scores of {labels[0]} and {labels[1]}; the model is for qwen-run rerank and /v1/rerank",
             "the pooling is rank, not last: qwen-run embed and /v1/embeddings refuse the model"])
         expect(f"scores in the order of {labels}", rerank(model), expected)
-        check_c_scores(model, expected)
+        check_python_scores(model, expected)
     facts = json.loads(run(["qwen-run", "info", model, "--json"]))
     expect("facts", [facts["model"][key] for key in ("output", "labels", "pooling")], ["scores", labels, "rank"])
     checks.check("output     scores, pooling rank\n" in run(["qwen-run", "info", model]), "info does not tell the output")
@@ -224,7 +180,7 @@ def check_embeddings(whole):
         "/v1/embeddings alone"])
     vectors = run(["qwen-run", "embed", model], input="one\ntwo\n")
     expect("vectors", vectors, run(["qwen-run", "embed", whole], input="one\ntwo\n"))
-    check_c_embeddings(model, ["one", "two"], vectors)
+    check_python_embeddings(model, ["one", "two"], vectors)
     error = "has no logits: its checkpoint has no lm_head and does not tie it to the embedding"
     check_c_api(model, error)
     server = Server(model)

@@ -91,7 +91,6 @@ def programs(tree):
     run([COMPILER, SOURCE / "examples/embed.c", "-o", WORK / "embed", *flags])
     search = os.environ | {"LD_LIBRARY_PATH": str(tree / "lib")}
     expect("embed of pkg-config", run([WORK / "embed", MODEL, "The king", 20], env=search), text)
-    expect("embed in Python", run([sys.executable, SOURCE / "examples/batch.py", tree / "lib/libqwenrt.so", MODEL, 20, "The king"]), text)
 
 
 tree = installed()

@@ -246,6 +246,8 @@ def check_loads():
     refused("no cache", "cache", qwen_compiler.load, CHECKPOINT, weights="q8_0")
 
 
+# A background job ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 FOLDER.mkdir(parents=True, exist_ok=True)
 model = qwen_compiler.load(MODEL)
 expected = model.generate("The king", SamplingParams(seed=1, max_tokens=4))[0].text

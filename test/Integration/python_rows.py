@@ -65,7 +65,7 @@ for wanted in ({"choice": ["a \"b\"", "done", "\u6771"]}, {"regex": "[a-f]{3,5}-
     ours = model.generate("The king", [SamplingParams(seed=2, max_tokens=60, structured_outputs=wanted, n=2)])[0]
     theirs = server.post("/v1/completions", prompt="The king", seed=2, max_tokens=60, structured_outputs=wanted, n=2)["choices"]
     checks.expect(f"answers with {wanted}", [each.text for each in ours.outputs], [each["text"] for each in theirs])
-checks.check(re.fullmatch("[a-f]{3,5}-[0-9]+!", model.generate("The", SamplingParams(max_tokens=60, structured_outputs={"regex": "[a-f]{3,5}-[0-9]+!"}))[0].text),
+checks.check(re.fullmatch("[a-f]{3}-[0-9]{2}!", model.generate("The", SamplingParams(max_tokens=60, structured_outputs={"regex": "[a-f]{3}-[0-9]{2}!"}))[0].text),
              "an answer does not keep to a regular expression")
 message = [{"role": "user", "content": [{"type": "text", "text": "Who is "}, {"type": "text", "text": "old?"}]}]
 form = {"type": "json_schema", "json_schema": {"name": "person", "schema": SCHEMA}}
