@@ -32,6 +32,7 @@ class Processors:
         """The options of the sampler are those of the request."""
         self.functions = functions
         self.tokens = list(prompt)
+        self.kept: Any = None
         self.size = library().qwen_vocab_size(handle.model)
         self.sampler = check(library().qwen_sampler_new(handle.model, ctypes.byref(sampling), answer))
         for token in prompt:
@@ -49,19 +50,19 @@ class Processors:
         return int(token)
 
     def _copy(self, row: Any) -> Any:
-        if module := numpy():
-            return module.ctypeslib.as_array(row, (self.size,)).copy()
-        copy = (ctypes.c_float * self.size)()
-        ctypes.memmove(copy, row, ctypes.sizeof(copy))
+        module = numpy()
+        copy: Any = module.empty(self.size, module.float32) if module else (ctypes.c_float * self.size)()
+        ctypes.memmove(copy.ctypes.data if module else copy, row, 4 * self.size)
         return copy
 
     def _pointer(self, logits: Any) -> Any:
         if module := numpy():
-            # The array lives until the call returns, because the pointer keeps it.
             logits = module.ascontiguousarray(logits, module.float32)
             if logits.shape != (self.size,):
                 raise Error(f"a logits processor returned the shape {logits.shape} when ({self.size},) is needed")
-            return logits.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+            # Until the next draw, nobody else may keep it.
+            self.kept = logits
+            return ctypes.cast(logits.ctypes.data, ctypes.POINTER(ctypes.c_float))
         if len(logits) != self.size:
             raise Error(f"a logits processor returned {len(logits)} logits when {self.size} are needed")
         return logits if isinstance(logits, ctypes.Array) else (ctypes.c_float * self.size)(*logits)

@@ -8,6 +8,7 @@ import ctypes
 import gc
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -225,6 +226,19 @@ def check_memory():
     checks.expect("threads that are left", threading.active_count(), 1)
 
 
+def check_processor():
+    """A processor that lacks what the model needs is an exception with the sentence of the command."""
+    if not shutil.which("qemu-x86_64-static") or os.uname().machine != "x86_64":
+        print("skipped: no emulator")
+        return
+    emulated = ["qemu-x86_64-static", "-cpu", "Nehalem"]
+    theirs = subprocess.run([*emulated, shutil.which("qwen-run"), "generate", MODEL, "-p", "x"], capture_output=True, text=True)
+    program = f"import qwen_compiler\ntry: qwen_compiler.load({str(MODEL)!r})\nexcept qwen_compiler.Error as error: print(error)"
+    ours = subprocess.run([*emulated, os.path.realpath(sys.executable), "-c", program], capture_output=True, text=True)
+    checks.check("machine lacks" in theirs.stderr, f"the command says {theirs.stderr!r}")
+    checks.expect("an old processor", (ours.stdout, ours.returncode), (theirs.stderr.removeprefix("qwen-run: "), 0))
+
+
 def check_loads():
     os.environ["XDG_CACHE_HOME"] = str(FOLDER / "cache")
     with qwen_compiler.load(CHECKPOINT, weights="q8_0") as model:
@@ -260,5 +274,6 @@ check_fork(model)
 check_closed(model)
 check_exits()
 check_memory()
+check_processor()
 check_loads()
 checks.finish()

@@ -1,0 +1,2 @@
+class Llava15ChatHandler:
+    """Reads pictures, which these tests have not."""
