@@ -39,7 +39,9 @@ class TextPrompt(TypedDict):
 
 Prompt = str | Sequence[int] | TokensPrompt | TextPrompt
 Params = SamplingParams | Sequence[SamplingParams] | None
-CHECKS = {"background": c.QWEN_CHECK_BACKGROUND, "now": c.QWEN_CHECK_NOW, "off": c.QWEN_CHECK_OFF}
+# Options whose values have words: the enumerators behind a prefix.
+WORDS = {name: {word.removeprefix(prefix).lower(): value for word, value in vars(c).items() if word.startswith(prefix)}
+         for name, prefix in (("check", "QWEN_CHECK_"), ("speculate", "QWEN_SPECULATE_"))}
 # Answers at once, if load gets no other number. Memory of the cache of keys and values is taken where it is used.
 SEQUENCES = 8
 
@@ -58,13 +60,14 @@ def load(model: str | os.PathLike[str], **options: Any) -> Model:
     if options or not is_compiled(path):
         path = cached_file(path, options)
     given.setdefault("sequences", SEQUENCES)
-    check = given.get("check", "background")
-    if check not in CHECKS:
-        raise Error(f"check is {check!r} when one of {', '.join(CHECKS)} is needed")
+    for name, words in WORDS.items():
+        if name in given and given[name] not in words:
+            raise Error(f"{name} is {given[name]!r} when one of {', '.join(words)} is needed")
+        given[name] = words[given.get(name, next(iter(words)))]
     if "chat_template" in given:
         given["chat_template"] = texts_array([given["chat_template"]])[0]
     try:
-        return Model(Handle(path, sized(c.qwen_options, **{**given, "check": CHECKS[check]})))
+        return Model(Handle(path, sized(c.qwen_options, **given)))
     except TypeError as error:
         raise Error(f"an option of the model has a wrong type: {error}") from None
 
