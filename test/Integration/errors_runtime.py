@@ -54,7 +54,7 @@ def config(name, text, message, status=1):
 
 
 def replay(name, document, message, separator=": "):
-    return Row(name, written("text.json", json.dumps(document)), "qwen-run bench stories.qwen --replay text.json", 1,
+    return Row(name, written("text.json", json.dumps(document)), "qwen-run bench stories.qwen --replay text.json", 3,
                f"qwen-run: text.json{separator}{message}")
 
 
@@ -223,11 +223,11 @@ ROWS = [
     Row("a batch and clients", None, "qwen-run bench stories.qwen --clients 2 --batch 2", 2,
         "qwen-run: --batch excludes --clients (see qwen-run bench --help)"),
     Row("a drafter that is none", None, "qwen-run generate stories.qwen -p x --speculate eagle", 2,
-        'qwen-run: --speculate: "eagle" is not one of off, auto, lookup (see qwen-run generate --help)'),
+        'qwen-run: --speculate: eagle not in {off,auto,lookup} (see qwen-run generate --help)'),
     Row("drafts of a bench that draws nothing", None, "qwen-run bench stories.qwen --speculate lookup", 2,
         "qwen-run: --speculate needs --replay or --clients (see qwen-run bench --help)"),
     Row("a number of drafts without a text", None, "qwen-run bench stories.qwen --drafts 3", 2,
-        "qwen-run: --drafts needs --replay (see qwen-run bench --help)"),
+        "qwen-run: --drafts requires --replay (see qwen-run bench --help)"),
     replay("a text without an answer", {"prompt": "x"}, '"answer" must be a text or a list of token ids of stories.qwen'),
     replay("a text with ids of another model", {"prompt": [1, 4096], "answer": "x"}, '"prompt" must be a text or a list of token ids of stories.qwen'),
     replay("a text of floats", {"prompt": "x", "answer": [1.5]}, '"answer" must be a text or a list of token ids of stories.qwen'),

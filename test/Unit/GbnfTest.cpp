@@ -7,7 +7,7 @@
 using namespace qwen;
 using namespace qwen::test;
 
-static std::string errorOf(const std::string &gbnf) {
+static std::string gbnfError(const std::string &gbnf) {
   try {
     larkOfGbnf(gbnf);
   } catch (const Error &error) {
@@ -107,10 +107,10 @@ TEST(GbnfErrorsTest, NameThePlace) {
            {"root ::= $", "line 1 of the GBNF: the name of a rule is needed, "
                           "not \"$\""},
        })
-    EXPECT_EQ(errorOf(gbnf), error) << gbnf;
-  EXPECT_NE(errorOf("root ::= " + std::string(101, '(')).find("100 deep"),
+    EXPECT_EQ(gbnfError(gbnf), error) << gbnf;
+  EXPECT_NE(gbnfError("root ::= " + std::string(101, '(')).find("100 deep"),
             std::string::npos);
-  EXPECT_NE(errorOf("root ::= \"a\"" + std::string(20, '*')).find("in a row"),
+  EXPECT_NE(gbnfError("root ::= \"a\"" + std::string(20, '*')).find("in a row"),
             std::string::npos);
 }
 
