@@ -227,8 +227,8 @@ typedef struct qwen_request {
   /* Called once, after all other functions. */
   void (*on_end)(void *user, const qwen_ending *ending);
   /* A beam search in place of draws, of as many sequences of the model as it
-     has beams; NULL: none. It excludes on_hidden, on_logits, want_rows, on_draw,
-     grammar and top_logprobs; on_token gets tokens of the prompt only. */
+     has beams; NULL: none. It excludes on_hidden, on_logits, want_rows,
+     on_draw, grammar and top_logprobs, and on_token gets no drawn token. */
   const qwen_beams *beams;
   /* Receives each answer of a beam search that was neither cancelled nor failed
      before on_end, best first. */
