@@ -196,6 +196,7 @@ ordered_json server::parameterSchema(const ParameterLimits &limits,
     }
   for (const ParameterGroup &group : groups)
     for (const ParameterRule &rule : group.table->rules)
-      schema["allOf"].push_back(ordered_json::parse(rule.schema));
+      if (!rule.schema.empty())
+        schema["allOf"].push_back(ordered_json::parse(rule.schema));
   return schema;
 }

@@ -1,8 +1,7 @@
 """Chat through a pipe gives the answers of generate on the rendered template; sampling follows the generation config.
 
-  chat.py MODEL_FOLDER TEMPLATES MODEL EXAMPLES LIBRARY WORKDIR      MODEL is MODEL_FOLDER (models/stories), compiled
+  chat.py MODEL_FOLDER TEMPLATES MODEL WORKDIR      MODEL is MODEL_FOLDER (models/stories), compiled
 """
-import ctypes
 import json
 import os
 import pathlib
@@ -16,10 +15,7 @@ import sys
 from checks import Checks, compile_model, run
 from errors_elsewhere import NO_ANSWER, NO_ANSWERS
 
-FOLDER, TEMPLATES, stories, EXAMPLES, LIBRARY, WORK = (pathlib.Path(a) for a in sys.argv[1:])
-sys.path.insert(0, str(EXAMPLES))
-import batch  # noqa: E402
-
+FOLDER, TEMPLATES, stories, WORK = (pathlib.Path(a) for a in sys.argv[1:])
 OPTIONS = ["-n", "24"]
 CONTEXT = 96
 checks = Checks()
@@ -122,86 +118,6 @@ def reasoning(work):
         checks.check((bool(thought.strip()) + bool(mark)) == parts and (rest.strip() or parts == 1), f"{options}: {text!r}")
         dim = "\x1b[2m" + thought.strip("\n") + "\x1b[22m" if parts else ""
         expect(f"{options} on a terminal", on_terminal(model, "Hello\n", *options), dim + ("\n\n" + rest.lstrip("\n") if mark else rest or "\n"))
-    parser(model)
-
-
-class ParserOptions(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_uint32), ("include_stop", ctypes.c_int32), ("keep_special", ctypes.c_int32),
-                ("join_reasoning", ctypes.c_int32), ("prompt", ctypes.POINTER(ctypes.c_int32)), ("prompt_size", ctypes.c_size_t),
-                ("stops", ctypes.POINTER(ctypes.c_char_p)), ("stop_count", ctypes.c_size_t),
-                ("end_tokens", ctypes.POINTER(ctypes.c_int32)), ("end_count", ctypes.c_size_t), ("has_budget", ctypes.c_int32),
-                ("reasoning_budget", ctypes.c_int64), ("tools", ctypes.c_char_p), ("tool_format", ctypes.c_char_p),
-                ("budget_message", ctypes.POINTER(ctypes.c_int32)), ("budget_message_size", ctypes.c_size_t)]
-
-
-class Event(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_uint32), ("kind", ctypes.c_int32), ("text", ctypes.c_void_p), ("text_size", ctypes.c_size_t),
-                ("token_count", ctypes.c_size_t)]
-
-
-class State(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_uint32), ("in_reasoning", ctypes.c_int32), ("reasoning_tokens", ctypes.c_int64),
-                ("next_token", ctypes.c_int32), ("stopped", ctypes.c_int32), ("has_calls", ctypes.c_int32)]
-
-
-def parser(model):
-    """The parser of the C interface: the events of an answer whose reasoning the prompt begins, and the state before each token."""
-    loaded = batch.Model(str(LIBRARY), str(model), 1)
-    library = loaded.library
-    library.qwen_parser_new.restype = ctypes.c_void_p
-    library.qwen_parser_new.argtypes = [ctypes.c_void_p, ctypes.POINTER(ParserOptions)]
-    library.qwen_parser_feed.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t]
-    library.qwen_parser_event.argtypes = [ctypes.c_void_p, ctypes.POINTER(Event)]
-    library.qwen_parser_state.argtypes = [ctypes.c_void_p, ctypes.POINTER(State)]
-    library.qwen_parser_finish.argtypes = library.qwen_parser_free.argtypes = [ctypes.c_void_p]
-    stops = (ctypes.c_char_p * 2)(b"none", b"king")
-    prompt, end = loaded.encode("<|im_start|>assistant\n<think>\n"), loaded.encode("<|im_end|>")
-
-    def parse(text, **options):
-        ids = loaded.encode(text)
-        given = ParserOptions(ctypes.sizeof(ParserOptions), prompt=prompt, prompt_size=len(prompt), stops=stops, stop_count=2, end_tokens=end,
-                              end_count=1, **options)
-        one = loaded.check(library.qwen_parser_new(loaded.model, ctypes.byref(given)))
-        event, state, texts, states, tokens = Event(ctypes.sizeof(Event)), State(ctypes.sizeof(State)), {}, [], 0
-        for i in range(len(ids) + 1):
-            loaded.check(library.qwen_parser_state(one, ctypes.byref(state)))
-            states.append((state.in_reasoning, state.reasoning_tokens, state.next_token, state.stopped))
-            if i < len(ids):
-                loaded.check(library.qwen_parser_feed(one, (ctypes.c_int32 * 1)(ids[i]), 1))
-            else:
-                loaded.check(library.qwen_parser_finish(one))
-            while loaded.check(library.qwen_parser_event(one, ctypes.byref(event))):
-                texts[event.kind] = texts.get(event.kind, "") + ctypes.string_at(event.text, event.text_size).decode()
-                tokens += event.token_count
-        expect("tokens of the parser", tokens, len(ids))
-        checks.check(library.qwen_parser_feed(one, ids, 1) < 0 and b"the answer has ended" in library.qwen_last_error(), "an ended answer goes on")
-        library.qwen_parser_free(one)
-        return texts, states
-
-    thought = len(loaded.encode("Once upon"))
-    texts, states = parse("Once upon</think>\n\nThe king<|im_end|>")
-    expect("events", texts, {0: "The ", 1: "Once upon", 5: "king", 6: ""})
-    expect("states", states[:thought + 2], [(1, i, -1, 0) for i in range(thought + 1)] + [(0, thought, -1, 0)])
-    expect("the last state", states[-1], (0, thought, -1, 1))
-    expect("one text", parse("Once</think>A king<|im_end|>", join_reasoning=1, include_stop=1, keep_special=1)[0],
-           {0: "Once</think>A king", 5: "king", 6: ""})
-    expect("a budget", parse("Once upon", has_budget=1, reasoning_budget=1)[1][1], (1, 1, 4092, 0))
-    message = loaded.encode("king")
-    expect("a message", parse("Once upon", has_budget=1, reasoning_budget=1 + len(message), budget_message=message,
-                              budget_message_size=len(message))[1][1], (1, 1, message[0], 0))
-    called = 'Once</think>A <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
-    tools = b'[{"type": "function", "function": {"name": "f"}}]'
-    expect("a call", parse(called, tools=tools)[0], {0: "A ", 1: "Once", 2: "f", 3: '{"a": 1}', 4: "", 6: ""})
-    expect("a text", parse(called)[0][0], called.partition("</think>")[2])
-    for given, reason in (({"tools": b"[1]"}, b"tools[0] must be"), ({"tools": b"x"}, b"tools is not JSON"),
-                          ({"tools": tools, "tool_format": b"x"}, b"tool_format must be one of hermes, xml")):
-        options = ParserOptions(ctypes.sizeof(ParserOptions), **given)
-        checks.check(not library.qwen_parser_new(loaded.model, ctypes.byref(options)) and reason in library.qwen_last_error(),
-                     f"{given}: {library.qwen_last_error()}")
-    options = ParserOptions(ctypes.sizeof(ParserOptions), stops=(ctypes.c_char_p * 1)(b""), stop_count=1)
-    checks.check(not library.qwen_parser_new(loaded.model, ctypes.byref(options)) and b"a stop string is empty" in library.qwen_last_error(),
-                 "an empty stop string is taken")
-    loaded.close()
 
 
 def piped(model, lines, *options):

@@ -21,6 +21,12 @@ def has_text_arguments(message):
                for call in (calls if isinstance(calls, list) else ()))
 
 
+def has_older_tools(body):
+    """Whether a request has functions that may not stand beside its tools, or a choice of none (ToolParametersTest)."""
+    names = [name for name in ("functions", "function_call", "tools", "tool_choice") if body.get(name) is not None]
+    return any("function" in name for name in names) and ("functions" not in names or len(set(names) & {"tools", "tool_choice"}) > 0 or not body["functions"])
+
+
 @schemathesis.hook
 def filter_case(context, case):
     """Leaves out searches with beams, whose settings errors_server.py tries, arguments of calls that are texts, and grammars (grammars.py)."""
@@ -29,5 +35,5 @@ def filter_case(context, case):
         return True
     messages = body.get("messages")
     return all(body.get(name) in (None, value) for name, value in WITHOUT_BEAMS.items()) and \
-        not any(body.get(name) is not None for name in GRAMMARS) and \
+        not any(body.get(name) is not None for name in GRAMMARS) and not has_older_tools(body) and \
         not any(has_text_arguments(message) for message in (messages if isinstance(messages, list) else ()))

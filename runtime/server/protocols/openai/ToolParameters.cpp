@@ -267,22 +267,11 @@ static constexpr ParameterRule kToolRules[] = {
                !hasParameter(body, "function_call")) ||
               (!hasParameter(body, "tools") &&
                !hasParameter(body, "tool_choice"));
-     },
-     R"({"anyOf": [
-       {"properties": {"functions": {"type": "null"},
-                       "function_call": {"type": "null"}}},
-       {"properties": {"tools": {"type": "null"},
-                       "tool_choice": {"type": "null"}}}
-     ]})"},
+     }},
     {"function_call", "needs functions",
      [](J body, const void *group) {
        return hasToolsOf(body, group, "function_call", "functions");
-     },
-     R"({"anyOf": [
-       {"properties": {"function_call": {"enum": ["none", "auto", null]}}},
-       {"required": ["functions"],
-        "properties": {"functions": {"type": "array", "minItems": 1}}}
-     ]})"},
+     }},
     {"tool_choice", "needs tools",
      [](J body, const void *group) {
        return hasToolsOf(body, group, "tool_choice", "tools");
