@@ -10,12 +10,17 @@ using namespace qwen;
 using namespace qwen::capi;
 using numerics::EncodeStatus;
 
+/// The names, each with a zero at its end, which a std::string_view lacks.
+static constexpr const char *kNames[] = {
+#define QWEN_WEIGHT_FORMAT(Id, Name, ...) #Name,
+#include "qwen/ABI/WeightFormats.def"
+};
+
 static qwen_weight_format describe(WeightFormat format) {
   const ScaleInfo &scales = scalesOf(format);
   return {.size = sizeof(qwen_weight_format),
           .bits = static_cast<int32_t>(codingOf(format).bits),
-          // A literal, which ends with zero.
-          .name = weightFormatName(format).data(),
+          .name = kNames[static_cast<size_t>(format)],
           .is_float = !isQuantized(format),
           .block = static_cast<int32_t>(weightBlock(format)),
           .sub_block = static_cast<int32_t>(scales.subBlock),

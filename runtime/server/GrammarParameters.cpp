@@ -59,7 +59,7 @@ static std::string plainText(J value, const std::string &name) {
 }
 
 static std::string larkText(J value, const std::string &name) {
-  const std::string text = plainText(value, name);
+  std::string text = plainText(value, name);
   if (!isGbnf(text))
     return text;
   try {

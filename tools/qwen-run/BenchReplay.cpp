@@ -179,6 +179,7 @@ struct ReplayFigures {
 static double medianOf(const std::vector<ReplayRun> &runs,
                        double ReplayRun::*of, double ReplayRun::*by) {
   std::vector<double> values;
+  values.reserve(runs.size());
   for (const ReplayRun &run : runs)
     values.push_back(run.*by > 0 ? run.*of / (run.*by) : 0);
   return summary(values).median;
@@ -243,6 +244,7 @@ measureReplays(const BenchCommand &command, Engine &engine,
 void qwen::run::benchReplay(const BenchCommand &command) {
   Model model(command.file.path());
   std::vector<ReplayText> texts;
+  texts.reserve(static_cast<size_t>(command.batch));
   for (int64_t i = 0; i < command.batch; ++i)
     texts.push_back(readReplay(
         command.replay[static_cast<size_t>(i) % command.replay.size()], model));

@@ -38,7 +38,7 @@ public:
   /// none. The draft i places behind the settled tokens is as likely as the
   /// first of another time whose strength was i more (DraftPace). Must allocate
   /// nothing.
-  virtual int64_t strength(const Track &track) { return 0; }
+  virtual int64_t strength(const Track & /*track*/) { return 0; }
   /// Appends at most `most` tokens, which is 1 or more, to follow the settled
   /// ones of a track. Comes behind `strength`. A token that is not in the
   /// vocabulary ends them. Must allocate nothing.

@@ -18,20 +18,19 @@ enum class Speculate {
 #include "engine/drafters/Drafters.def"
 };
 
-/// The number of values of Speculate.
-inline constexpr size_t kSpeculates = 2
-#define QWEN_DRAFTER(...) +1
-#include "engine/drafters/Drafters.def"
-    ;
-
 /// The words of command lines for the values 0, 1, ...
-constexpr std::array<std::string_view, kSpeculates> wordsOf(Speculate /*any*/) {
-  return {
-      "off",
-      "auto",
+inline constexpr auto kSpeculateWords = std::to_array<std::string_view>({
+    "off",
+    "auto",
 #define QWEN_DRAFTER(Name, Text, Help) Text,
 #include "engine/drafters/Drafters.def"
-  };
+});
+
+/// The number of values of Speculate.
+inline constexpr size_t kSpeculates = kSpeculateWords.size();
+
+constexpr std::array<std::string_view, kSpeculates> wordsOf(Speculate /*any*/) {
+  return kSpeculateWords;
 }
 
 /// What the option does.
