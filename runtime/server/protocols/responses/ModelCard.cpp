@@ -49,11 +49,14 @@ static ordered_json levelsOf(const Service &service) {
 
 ordered_json responses::modelCard(const Service &service,
                                   const std::string &name) {
-  constexpr int64_t kToolOutputTokens = 10000;
+  constexpr int64_t kToolOutputTokens = 10000; // Codex's own limit
   const int64_t context = service.manifest.model.context;
   const ordered_json levels = levelsOf(service);
-  // An output of a tool takes a quarter of a short context at most.
-  const int64_t limit = std::min(kToolOutputTokens, context / 4);
+  // Codex takes four bytes of a tool's output for a token, but logs and numbers
+  // have a token for one or two. An eighth is at most half of the context then.
+  // The conversation is shortened before an output would not fit; otherwise the
+  // turn fails.
+  const int64_t limit = std::min(kToolOutputTokens, context / 8);
   return {{"slug", name},
           {"display_name", name},
           {"description", nullptr},
@@ -77,7 +80,7 @@ ordered_json responses::modelCard(const Service &service,
           {"supports_image_detail_original", false},
           {"context_window", context},
           {"max_context_window", context},
-          {"auto_compact_token_limit", nullptr},
+          {"auto_compact_token_limit", context / 4 * 3},
           {"effective_context_window_percent", 95},
           {"experimental_supported_tools", ordered_json::array()},
           {"input_modalities", ordered_json::array({"text"})}};
