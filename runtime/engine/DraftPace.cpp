@@ -38,11 +38,11 @@ static constexpr double kLeastChance = 0.01;
 
 /// Drafts that the shares of an answer and of all answers remember, and the
 /// weight of the latter, in drafts, in the chances of an answer.
-static constexpr double kOwnMemory = 24, kAllMemory = 200, kAllWeight = 4;
+static constexpr double kOwnMemory = 24, kAllMemory = 200, kAllWeight = 2;
 
 /// Shares before there are drafts, with the weight of kFirstWeight drafts, as
 /// lookup has them in bench/texts.
-static constexpr double kFirstWeight = 8;
+static constexpr double kFirstWeight = 4;
 static constexpr std::array<double, DraftShares::kClasses> kFirstShares = {
     0.5, 0.2, 0.3, 0.45, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9};
 
