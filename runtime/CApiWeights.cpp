@@ -11,7 +11,7 @@ using namespace qwen::capi;
 using numerics::EncodeStatus;
 
 /// The names, each with a zero at its end, which a std::string_view lacks.
-static constexpr const char *kNames[] = {
+static constexpr const char *kFormatNames[] = {
 #define QWEN_WEIGHT_FORMAT(Id, Name, ...) #Name,
 #include "qwen/ABI/WeightFormats.def"
 };
@@ -20,7 +20,7 @@ static qwen_weight_format describe(WeightFormat format) {
   const ScaleInfo &scales = scalesOf(format);
   return {.size = sizeof(qwen_weight_format),
           .bits = static_cast<int32_t>(codingOf(format).bits),
-          .name = kNames[static_cast<size_t>(format)],
+          .name = kFormatNames[static_cast<size_t>(format)],
           .is_float = !isQuantized(format),
           .block = static_cast<int32_t>(weightBlock(format)),
           .sub_block = static_cast<int32_t>(scales.subBlock),
