@@ -48,7 +48,7 @@ def count(model):
 
 
 def wrong_text():
-    """Ids of which none follows the most recent place of the longest end of the text before it."""
+    """Ids that make lookup wrong: no id is the one that follows the most recent place of the longest end of the text before it."""
     ids = [(7 * i * i + 3 * i) % 40 + 100 for i in range(60)]
     for _ in range(300):
         best, following = 0, None

@@ -3,6 +3,7 @@
 wheel.py writes both modules into the wheel, so that each declaration stands once. `compiler` is clang, whose syntax tree knows the
 header, and whose preprocessor expands the tables.
 """
+import ast
 import json
 import re
 import subprocess
@@ -111,7 +112,7 @@ def sampler_module(compiler, table):
     done = subprocess.run([compiler, "-x", "c++", "-E", "-P", "-"], input=text, capture_output=True, text=True, check=True)
     lines = ['"""The options of the sampler, made by python/declarations.py of include/qwen/ABI/SamplerOptions.def."""', "import dataclasses", "", "",
              "@dataclasses.dataclass(kw_only=True)", "class SamplerFields:", '    """Options that change what is drawn; None is what the model\'s authors recommend."""', ""]
-    rows = [eval(row) for row in re.findall(r"QWEN_ROW (.*?) QWEN_END", done.stdout)]
+    rows = [ast.literal_eval(row) for row in re.findall(r"QWEN_ROW (.*?) QWEN_END", done.stdout)]
     if not rows:
         raise SystemExit(f"declarations.py: {table} has no rows")
     for type_, name, text in rows:

@@ -2,7 +2,7 @@
 
   wheel.py BUILD TREE FOLDER LEVEL
 
-BUILD is the build folder, TREE a folder with its installed files, LEVEL (0 to 9) that of zlib. The file in FOLDER has no Python ABI: one
+BUILD is the build folder, TREE a folder with its installed files, LEVEL zlib's, 0 to 9. The file in FOLDER has no Python ABI: one
 serves all versions from 3.10 on. All its times are SOURCE_DATE_EPOCH, so that two wheels of one build have the same bytes.
 """
 import base64
@@ -89,7 +89,7 @@ def main():
     files |= {f"{info}/{name}": data for name, data in metadata(version, tag, licences).items()}
     files = dict(sorted(files.items()))
     files[f"{info}/RECORD"] = record(files, f"{info}/RECORD")
-    # The first time that a zip file knows is that of 1980.
+    # A zip file stores no time before 1980.
     moment = max(time.gmtime(int(os.environ["SOURCE_DATE_EPOCH"]))[:6], (1980, 1, 1, 0, 0, 0))
     target = folder / f"{NAME}-{version}-{tag}.whl"
     temporary = target.with_suffix(".tmp")
