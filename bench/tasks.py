@@ -90,7 +90,7 @@ def check(args, manager, folder):
                 count += len(pairs)
                 greatest = max(greatest, *(abs(theirs / ours - 1) for theirs, _, ours, _ in pairs if ours))
                 for theirs, their_greedy, ours, greedy in pairs:
-                    # lm-eval adds up the numbers of float32 that the server prints; those of the package are eval's.
+                    # Over HTTP, lm-eval adds up printed float32 numbers. In Python, the package gives the sum that eval gives.
                     if not (theirs == ours if way == "Python" else math.isclose(theirs, ours, rel_tol=1e-6, abs_tol=1e-5)) or their_greedy != greedy:
                         wrong += 1
                         print(f"{task} {row['doc_id']} {way}: lm-eval has {theirs} {their_greedy}, eval {ours} {greedy}")

@@ -125,7 +125,7 @@ template <typename Instance> struct Attention {
   QWEN_SPECIALISED void compute(const Run &of, const Pages &pages,
                                 int64_t number, const Memory &in,
                                 float *to) const;
-  /// Merges pages into the state so far, which begins as that of page 0.
+  /// Merges pages into the state of the run. Page 0 sets the state.
   template <typename Pages>
   QWEN_SPECIALISED void mergePages(const Run &of, const Pages &pages,
                                    Range numbers, const Memory &in) const;
@@ -175,8 +175,9 @@ auto Attention<Instance>::begin(const Run &of) const -> Memory {
   return in;
 }
 
-/// Softmax and values of the last page, of which the first token sees `slots`
-/// slots: token by token where each sees one slot more than the one before.
+/// Softmax and values of the last page. The first token sees `slots` slots of
+/// the page. With causal attention each next token sees one slot more, so the
+/// tokens are computed one by one.
 template <typename Instance>
 void Attention<Instance>::lastPage(const Run &of, int64_t slots,
                                    const Memory &in, const uint8_t *v,

@@ -76,11 +76,11 @@ private:
     Run run;
     /// Its pages in the window.
     Range pages;
-    /// Where its pages begin among those of all items. A page counts as often
-    /// as the run has tokens.
+    /// The place of its first page in the list of all items' pages. The list
+    /// has a page once for each token of the run.
     int64_t at;
-    /// Its states of pages. The first is that of all pages so far, then comes
-    /// that of the second page of the window.
+    /// The states of its pages. The first one is the merged state of all pages
+    /// so far, the next one belongs to the second page of the window.
     float *states;
 
     int64_t size() const { return pages.end - pages.begin; }
