@@ -12,24 +12,19 @@ same rounds, with flash attention and each type of --peer-kv for keys and values
 one prompt (bench/peer_llama_cpp.py); WORKDIR/peers and WORKDIR/ik have their environments (bench/peers.py, bench/experts.py).
 """
 import argparse
+import functools
 import json
 import pathlib
 import statistics
 import subprocess
 import sys
 
+import peers
 from experts import ik_environment, install_ik
-from peers import install
+from peers import BENCH, ROOT
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 KINDS = ("prefill", "decode")
-
-
-BENCH = ROOT / "bench"
-
-
-def output(*command, **options):
-    return subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **options).stdout
+output = functools.partial(peers.output, stderr=subprocess.DEVNULL)
 
 
 class Ours:
@@ -67,7 +62,7 @@ def prepare_peers(args):
     """The peers by name, with a file in the format of the weights."""
     if not args.peers:
         return {}
-    python = install(args.workdir / "peers", with_transformers=False)
+    python = peers.install(args.workdir / "peers", with_transformers=False)
     gguf = args.workdir / f"{args.checkpoint.name}.{args.weights}.gguf"
     if not gguf.exists():
         whole = args.workdir / f"{args.checkpoint.name}.f16.gguf"

@@ -139,19 +139,24 @@ class Model:
         ll.llama_memory_clear(ll.llama_get_memory(self.context), False)
 
 
-def bench(file, prompt, count, threads):
-    model = Model(file, prompt + count, threads)
+def speeds(model, prompt, count, clear):
+    """Tokens/s of a prompt and of the tokens behind it, in JSON. clear() removes what an earlier repetition left."""
     ids = model.ids(prompt + count)
-    # The first repetition warms caches and is not counted.
+    # The first repetition warms caches and is not counted. Behind other positions, it moves their keys, too.
     for _ in range(2):
-        model.clear()
+        clear()
         start = time.perf_counter()
         model.decode(ids[:prompt])
         prefilled = time.perf_counter()
         for token in ids[prompt:]:
             model.decode([token])
         end = time.perf_counter()
-    print(json.dumps({"prefill": prompt / (prefilled - start), "decode": count / (end - prefilled)}))
+    return json.dumps({"prefill": prompt / (prefilled - start), "decode": count / (end - prefilled)})
+
+
+def bench(file, prompt, count, threads):
+    model = Model(file, prompt + count, threads)
+    print(speeds(model, prompt, count, model.clear))
 
 
 KV_TYPES = {"f16": 1, "q8_0": 8}  # ggml_type
@@ -181,19 +186,10 @@ def depth(file, kv, filled, prompt, count, threads):
                   type_k=KV_TYPES[kv], type_v=KV_TYPES[kv])
     fill(model, filled)
     memory = ll.llama_get_memory(model.context)
-    ids = model.ids(prompt + count)
-    # The first repetition warms caches and is not counted. It moves the keys, too.
-    for _ in range(2):
-        ll.llama_memory_seq_rm(memory, 0, filled, -1)
-        start = time.perf_counter()
-        model.decode(ids[:prompt])
-        prefilled = time.perf_counter()
-        for token in ids[prompt:]:
-            model.decode([token])
-        end = time.perf_counter()
+    found = speeds(model, prompt, count, lambda: ll.llama_memory_seq_rm(memory, 0, filled, -1))
     if ll.llama_memory_seq_pos_max(memory, 0) != filled + prompt + count - 1:
         sys.exit("llama.cpp has another number of positions")
-    print(json.dumps({"prefill": prompt / (prefilled - start), "decode": count / (end - prefilled)}))
+    print(found)
 
 
 def first(file, prompt, threads):

@@ -13,19 +13,18 @@ The text "wrong" is made here: lookup finds drafts in it all the time, and none 
 --count prints the share of the tokens of each answer that lie in runs of 8 which stand earlier in the prompt or the answer.
 """
 import argparse
+import functools
 import json
 import pathlib
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-BIN = ROOT / "build/host/bin"
+import peers
+from peers import BIN, ROOT
+
 TEXTS = sorted((ROOT / "bench/texts").glob("*.json"))
 RUN = 8
-
-
-def output(*command, **more):
-    return subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **more).stdout
+output = functools.partial(peers.output, stderr=subprocess.DEVNULL)
 
 
 def copied_share(prompt, answer):

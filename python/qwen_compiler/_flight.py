@@ -28,7 +28,8 @@ class Task:
         self.number = number
         self.text = text
         self.ids = ids
-        self.ends = [] if params.ignore_eos else ends
+        # The tokens that end an answer.
+        self.ends = [*([] if params.ignore_eos else ends), *(params.stop_token_ids or [])]
         self.params = params
         self.chat = chat
         self.tools = tools
@@ -74,7 +75,7 @@ class Flight(Running):
 
     def _parser(self, model: int) -> int:
         params = self.task.params
-        ids, ends, stops = ids_array(self.task.ids), ids_array([*self.task.ends, *(params.stop_token_ids or [])]), texts_array(params.stops)
+        ids, ends, stops = ids_array(self.task.ids), ids_array(self.task.ends), texts_array(params.stops)
         options = sized(c.qwen_parser_options, include_stop=params.include_stop_str_in_output, keep_special=not params.skip_special_tokens,
                         join_reasoning=not self.task.chat, prompt=ids, prompt_size=len(ids), stops=stops, stop_count=len(stops), end_tokens=ends,
                         end_count=len(ends))
@@ -84,7 +85,7 @@ class Flight(Running):
 
     def _request(self) -> Any:
         task, params = self.task, self.task.params
-        ids, stops = ids_array(task.ids), ids_array([*task.ends, *(params.stop_token_ids or [])])
+        ids, stops = ids_array(task.ids), ids_array(task.ends)
         request = sized(c.qwen_request, priority=params.priority, prompt=ids, prompt_size=len(ids), sampling=ctypes.pointer(self.sampling),
                         answer=self.answer.index, max_tokens=-1 if params.max_tokens is None else params.max_tokens, stop_tokens=stops,
                         stop_count=len(stops), salt=params.cache_salt, updates=c.QWEN_UPDATES_ANSWER)

@@ -7,21 +7,13 @@ import sys
 
 import qwen_compiler
 from qwen_compiler import _declarations as c
-from qwen_compiler._library import check, ids_array, library
+from qwen_compiler._library import check, ids_array, last_error, library, sized
 
 from checks import Checks
 
 STOPS = (ctypes.c_char_p * 2)(b"none", b"king")
 TOOLS = b'[{"type": "function", "function": {"name": "f"}}]'
 checks = Checks()
-
-
-def expect(name, got, expected):
-    checks.check(got == expected, f"{name}: {got!r} is not {expected!r}")
-
-
-def last_error():
-    return library().qwen_last_error()
 
 
 class Parser:
@@ -36,14 +28,13 @@ class Parser:
 
     def open(self, **options):
         """A parser with these options, or None with an error."""
-        given = c.qwen_parser_options(ctypes.sizeof(c.qwen_parser_options), **options)
-        return library().qwen_parser_new(self.native, ctypes.byref(given))
+        return library().qwen_parser_new(self.native, ctypes.byref(sized(c.qwen_parser_options, **options)))
 
     def parse(self, text, **options):
         """The text of each kind of event, and the states."""
         ids = self.ids(text)
         one = check(self.open(prompt=self.prompt, prompt_size=len(self.prompt), stops=STOPS, stop_count=2, end_tokens=self.end, end_count=1, **options))
-        event, state = c.qwen_event(ctypes.sizeof(c.qwen_event)), c.qwen_answer_state(ctypes.sizeof(c.qwen_answer_state))
+        event, state = sized(c.qwen_event), sized(c.qwen_answer_state)
         texts, states, tokens = {}, [], 0
         for i in range(len(ids) + 1):
             check(library().qwen_parser_state(one, ctypes.byref(state)))
@@ -52,8 +43,8 @@ class Parser:
             while check(library().qwen_parser_event(one, ctypes.byref(event))):
                 texts[event.kind] = texts.get(event.kind, "") + ctypes.string_at(event.text, event.text_size).decode()
                 tokens += event.token_count
-        expect("tokens of the parser", tokens, len(ids))
-        checks.check(library().qwen_parser_feed(one, ids, 1) < 0 and b"the answer has ended" in last_error(), "an ended answer goes on")
+        checks.expect("tokens of the parser", tokens, len(ids))
+        checks.check(library().qwen_parser_feed(one, ids, 1) < 0 and "the answer has ended" in str(last_error()), "an ended answer goes on")
         library().qwen_parser_free(one)
         return texts, states
 
@@ -62,26 +53,26 @@ def answers(parser):
     """Texts, reasoning, budgets and calls."""
     thought = len(parser.ids("Once upon"))
     texts, states = parser.parse("Once upon</think>\n\nThe king<|im_end|>")
-    expect("events", texts, {0: "The ", 1: "Once upon", 5: "king", 6: ""})
-    expect("states", states[:thought + 2], [(1, i, -1, 0) for i in range(thought + 1)] + [(0, thought, -1, 0)])
-    expect("the last state", states[-1], (0, thought, -1, 1))
-    expect("one text", parser.parse("Once</think>A king<|im_end|>", join_reasoning=1, include_stop=1, keep_special=1)[0],
+    checks.expect("events", texts, {0: "The ", 1: "Once upon", 5: "king", 6: ""})
+    checks.expect("states", states[:thought + 2], [(1, i, -1, 0) for i in range(thought + 1)] + [(0, thought, -1, 0)])
+    checks.expect("the last state", states[-1], (0, thought, -1, 1))
+    checks.expect("one text", parser.parse("Once</think>A king<|im_end|>", join_reasoning=1, include_stop=1, keep_special=1)[0],
            {0: "Once</think>A king", 5: "king", 6: ""})
-    expect("a budget", parser.parse("Once upon", has_budget=1, reasoning_budget=1)[1][1], (1, 1, 4092, 0))
+    checks.expect("a budget", parser.parse("Once upon", has_budget=1, reasoning_budget=1)[1][1], (1, 1, 4092, 0))
     message = parser.ids("king")
-    expect("a message", parser.parse("Once upon", has_budget=1, reasoning_budget=1 + len(message), budget_message=message,
+    checks.expect("a message", parser.parse("Once upon", has_budget=1, reasoning_budget=1 + len(message), budget_message=message,
                                      budget_message_size=len(message))[1][1], (1, 1, message[0], 0))
     called = 'Once</think>A <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
-    expect("a call", parser.parse(called, tools=TOOLS)[0], {0: "A ", 1: "Once", 2: "f", 3: '{"a": 1}', 4: "", 6: ""})
-    expect("a text", parser.parse(called)[0][0], called.partition("</think>")[2])
+    checks.expect("a call", parser.parse(called, tools=TOOLS)[0], {0: "A ", 1: "Once", 2: "f", 3: '{"a": 1}', 4: "", 6: ""})
+    checks.expect("a text", parser.parse(called)[0][0], called.partition("</think>")[2])
 
 
 def refusals(parser):
     """Options that no parser has."""
-    for options, reason in (({"tools": b"[1]"}, b"tools[0] must be"), ({"tools": b"x"}, b"tools is not JSON"),
-                            ({"tools": TOOLS, "tool_format": b"x"}, b"tool_format must be one of hermes, xml"),
-                            ({"stops": (ctypes.c_char_p * 1)(b""), "stop_count": 1}, b"a stop string is empty")):
-        checks.check(not parser.open(**options) and reason in last_error(), f"{options}: {last_error()}")
+    for options, reason in (({"tools": b"[1]"}, "tools[0] must be"), ({"tools": b"x"}, "tools is not JSON"),
+                            ({"tools": TOOLS, "tool_format": b"x"}, "tool_format must be one of hermes, xml"),
+                            ({"stops": (ctypes.c_char_p * 1)(b""), "stop_count": 1}, "a stop string is empty")):
+        checks.check(not parser.open(**options) and reason in str(last_error()), f"{options}: {last_error()}")
 
 
 with qwen_compiler.load(sys.argv[1]) as loaded, loaded._handle.use() as model:

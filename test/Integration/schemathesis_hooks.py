@@ -23,8 +23,8 @@ def has_text_arguments(message):
 
 def has_older_tools(body):
     """Whether a request has functions that may not stand beside its tools, or a choice of none (ToolParametersTest)."""
-    names = [name for name in ("functions", "function_call", "tools", "tool_choice") if body.get(name) is not None]
-    return any("function" in name for name in names) and ("functions" not in names or len(set(names) & {"tools", "tool_choice"}) > 0 or not body["functions"])
+    given = {name for name, value in body.items() if value is not None}
+    return bool(given & {"functions", "function_call"}) and (not body.get("functions") or bool(given & {"tools", "tool_choice"}))
 
 
 @schemathesis.hook

@@ -74,6 +74,14 @@ static bool namesFunction(J value) {
          value["function"].value("name", ordered_json()).is_string();
 }
 
+/// The choice of one function, by its name.
+static ordered_json choiceOf(J function, const std::string &name,
+                             const ParameterLimits &limits) {
+  return keepsPromise(name, "with a name", limits)
+             ? ordered_json::array({function})
+             : ordered_json("auto");
+}
+
 /// The choice of some tools: {"type": "allowed_tools", "allowed_tools":
 /// {"mode": ..., "tools": [...]}}.
 static ordered_json readAllowed(J value, const std::string &name,
@@ -116,9 +124,7 @@ static ordered_json readChoice(J value, const std::string &name,
   if (namesFunction(value)) {
     requireMembers(value, name, {"type", "function"}, limits);
     requireMembers(value["function"], name + ".function", {"name"}, limits);
-    return keepsPromise(name, "with a name", limits)
-               ? ordered_json::array({value["function"]["name"]})
-               : ordered_json("auto");
+    return choiceOf(value["function"]["name"], name, limits);
   }
   if (limits.ignoreUnknown)
     return "auto";
@@ -193,9 +199,7 @@ static ordered_json readFunctionChoice(J value, const std::string &name,
     return value;
   if (value.is_object() && value.value("name", ordered_json()).is_string()) {
     requireMembers(value, name, {"name"}, limits);
-    return keepsPromise(name, "with a name", limits)
-               ? ordered_json::array({value["name"]})
-               : ordered_json("auto");
+    return choiceOf(value["name"], name, limits);
   }
   if (limits.ignoreUnknown)
     return "auto";
