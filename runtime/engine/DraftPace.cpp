@@ -198,11 +198,12 @@ void DraftPace::choose(std::span<DraftWish> wishes, int64_t rows,
       count = added.size();
     }
   }
-  // A class that was wrong is tried again.
+  // A class that was wrong is tried again, in every other step at most: a
+  // disturbed step without drafts seems long until others are measured.
   if (count < added.size()) {
     const int64_t last = rows + static_cast<int64_t>(count);
     const double price =
-        std::max(kSavedRate, secondsOf(last + 1) / secondsOf(last) - 1);
+        std::max(2 * kSavedRate, secondsOf(last + 1) / secondsOf(last) - 1);
     if (price <= saved) {
       saved -= price;
       ++count;
