@@ -25,18 +25,17 @@ public:
       : ForwardingSource(std::move(from)), format(to), grid(to) {}
 
   bool hasIntegers() const override { return true; }
-  std::span<const int32_t> columnOrder() const override { return {}; }
 
   OutputSet kept(WeightFormat other, int64_t first,
                  int64_t count) const override {
     return other == format ? (OutputSet{1} << count) - 1
-                           : keptOfSource(other, first, count);
+                           : source->kept(other, first, count);
   }
 
   EncodeError keep(WeightFormat other, int64_t first, OutputSet outputs,
                    int64_t lane, uint8_t *panel) const override {
     const OutputSet exact =
-        keptOfSource(other, first, std::bit_width(outputs)) & outputs;
+        source->kept(other, first, std::bit_width(outputs)) & outputs;
     EncodeError error;
     if (exact != 0)
       error += source->keep(other, first, exact, lane, panel);
@@ -48,13 +47,6 @@ public:
   }
 
 private:
-  /// The outputs that the source keeps. A source with an order of columns keeps
-  /// none: its integers have that order.
-  OutputSet keptOfSource(WeightFormat other, int64_t first,
-                         int64_t count) const {
-    return source->columnOrder().empty() ? source->kept(other, first, count)
-                                         : 0;
-  }
   EncodeError encode(int64_t first, OutputSet outputs, int64_t lane,
                      uint8_t *panel) const;
 

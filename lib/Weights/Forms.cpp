@@ -3,8 +3,10 @@
 #include "qwen/Weights/Forms.h"
 
 #include "qwen/Support/Text.h"
+#include "qwen/Weights/Sources.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 using namespace qwen;
@@ -61,6 +63,48 @@ std::string qwen::formMethodList() {
   return listed(std::vector<std::string>(methods.begin(), methods.end()));
 }
 
+/// Matrix `index` of a tensor of several.
+static StoredTensor matrixOf(const StoredTensor &tensor, int64_t index) {
+  StoredTensor matrix = tensor;
+  const auto count = static_cast<size_t>(tensor.shape.front());
+  const size_t bytes = tensor.bytes.size() / count;
+  matrix.shape.erase(matrix.shape.begin());
+  if (matrix.shape.empty())
+    matrix.shape.push_back(1);
+  matrix.bytes =
+      tensor.bytes.subspan(static_cast<size_t>(index) * bytes, bytes);
+  return matrix;
+}
+
+/// The weight that `tensors` hold, whose first dimensions are matrices if the
+/// first tensor has three: the experts of a layer in the same form.
+static WeightSourcePtr makeMatrices(const WeightForm &form,
+                                    WeightTensors tensors) {
+  const StoredTensor &first = *tensors.front();
+  if (first.shape.size() != 3 || first.shape[0] < 1)
+    return form.make(tensors);
+  std::vector<WeightSourcePtr> matrices;
+  for (int64_t i = 0; i < first.shape[0]; ++i) {
+    std::vector<StoredTensor> parts(tensors.size());
+    std::vector<const StoredTensor *> some(tensors.size());
+    for (size_t j = 0; j < tensors.size(); ++j) {
+      const StoredTensor *tensor = tensors[j];
+      if (!tensor)
+        continue;
+      if (tensor->shape.empty() || tensor->shape[0] != first.shape[0])
+        throw Error(describeTensor(*tensor) + " has shape " +
+                    part::found(shapeText(tensor->shape)) + " when " +
+                    part::needed(std::to_string(first.shape[0]) + " matrices") +
+                    " are needed");
+      some[j] = &(parts[j] = matrixOf(*tensor, i));
+    }
+    matrices.push_back(form.make(some));
+    if (!matrices.back())
+      return nullptr;
+  }
+  return makeStacked(std::move(matrices));
+}
+
 namespace {
 /// Makes the weights of tensors, form by form.
 class SourceMaker {
@@ -71,7 +115,7 @@ public:
     for (const auto &[name, tensor] : tensors)
       if (!taken.contains(name)) {
         if (info.suffixes.empty())
-          take(form, name, {&tensor}, {name});
+          take(name, form.make(std::array{&tensor}), {name});
         else
           takeModule(info, form, name, tensor);
       }
@@ -88,12 +132,10 @@ public:
   }
 
 private:
-  /// Makes the weight `name` of `some`, whose names in the model are `names`,
-  /// and takes them, if they have the form.
-  void take(const WeightForm &form, const std::string &name,
-            const std::vector<const StoredTensor *> &some,
+  /// Takes the tensors `names` of the model for the weight `name`, if they have
+  /// the form: then `source` is not null.
+  void take(const std::string &name, WeightSourcePtr source,
             std::vector<std::string> names) {
-    WeightSourcePtr source = form.make(some);
     if (!source)
       return;
     if (const WeightSources::Entry *other = sources.find(name))
@@ -131,7 +173,7 @@ private:
       if (isThere)
         names.push_back(found->first);
     }
-    take(form, module + "weight", some, std::move(names));
+    take(module + "weight", makeMatrices(form, some), std::move(names));
   }
 
   const TensorsByName &tensors;

@@ -27,7 +27,24 @@ public:
 
   std::span<const int32_t> columnOrder() const override { return {}; }
 };
+
+/// The values of a matrix whose integers have another order of columns.
+class UnkeptSource final : public ForwardingSource {
+public:
+  explicit UnkeptSource(WeightSourcePtr from)
+      : ForwardingSource(std::move(from)) {}
+
+  WeightFormat keptFormat() const override { return WeightFormat::Q8_0; }
+  OutputSet kept(WeightFormat, int64_t, int64_t) const override { return 0; }
+  std::span<const int32_t> columnOrder() const override { return {}; }
+};
 } // namespace
+
+WeightSourcePtr qwen::inModelOrder(WeightSourcePtr source) {
+  return source->columnOrder().empty()
+             ? source
+             : std::make_shared<UnkeptSource>(std::move(source));
+}
 
 void qwen::orderInputs(WeightSources &sources, const std::string &reader,
                        std::span<const std::string> writers) {

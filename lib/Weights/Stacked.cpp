@@ -54,7 +54,9 @@ public:
     return sources.front()->name() + " and those of " +
            std::to_string(sources.size() - 1) + " other experts";
   }
-  std::string_view form() const override { return sources.front()->form(); }
+  std::string_view form() const override {
+    return same(&WeightSource::form).value_or("several forms");
+  }
   uint64_t bytesToRead() const override {
     uint64_t bytes = 0;
     for (const WeightSourcePtr &source : sources)
@@ -65,13 +67,22 @@ public:
     return same(&WeightSource::floatType).value_or(std::nullopt);
   }
   WeightFormat keptFormat() const override {
-    return same(&WeightSource::keptFormat).value_or(WeightFormat::F32);
+    if (const auto format = same(&WeightSource::keptFormat))
+      return *format;
+    return std::ranges::any_of(sources, isOfIntegers) ? WeightFormat::Q8_0
+                                                      : WeightFormat::F32;
   }
   bool hasIntegers() const override {
-    return same(&WeightSource::hasIntegers).value_or(false);
+    return std::ranges::any_of(sources, [](const WeightSourcePtr &source) {
+      return source->hasIntegers();
+    });
   }
 
 private:
+  static bool isOfIntegers(const WeightSourcePtr &source) {
+    return isQuantized(source->keptFormat());
+  }
+
   Place placeOf(int64_t matrix) const override {
     return {*sources[static_cast<size_t>(matrix)], 0};
   }
@@ -121,6 +132,8 @@ private:
 } // namespace
 
 WeightSourcePtr qwen::makeStacked(std::vector<WeightSourcePtr> sources) {
+  for (WeightSourcePtr &source : sources)
+    source = inModelOrder(std::move(source));
   return std::make_shared<StackedSource>(std::move(sources));
 }
 

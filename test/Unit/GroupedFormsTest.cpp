@@ -272,6 +272,12 @@ TEST(GroupedForms, SortScatteredColumns) {
     for (const int32_t column : order)
       sorted.push_back(values[i * 256 + static_cast<size_t>(column)]);
   EXPECT_EQ(keptValues(*source, WeightFormat::Q4_Z_64), sorted);
+  const WeightSourcePtr unkept = inModelOrder(source);
+  EXPECT_EQ(valuesOf(*unkept), m.values());
+  EXPECT_EQ(unkept->keptFormat(), WeightFormat::Q8_0);
+  EXPECT_EQ(unkept->kept(WeightFormat::Q4_Z_64, 0, 2), 0u);
+  EXPECT_TRUE(unkept->columnOrder().empty());
+  EXPECT_EQ(inModelOrder(unkept), unkept);
 
   const std::vector<std::string> writers = {"up.weight"};
   orderInputs(sources, "m.weight", std::vector<std::string>{"nothing"});

@@ -1,9 +1,6 @@
 //===- MlxTest.cpp - The form of MLX --------------------------------------===//
 
 #include "FormTensors.h"
-#include "TempDir.h"
-
-#include "qwen/Import/Checkpoint/Checkpoint.h"
 
 #include <gtest/gtest.h>
 
@@ -80,6 +77,37 @@ TEST(Mlx, ReadsMxfp4) {
             valuesOf(*source)[0]);
 }
 
+/// The experts of a layer are the matrices of tensors of three dimensions.
+TEST(Mlx, ReadsExperts) {
+  FormTensors tensors;
+  // Two experts of one output each.
+  std::vector<uint8_t> codes(64);
+  for (size_t i = 0; i < 32; ++i) {
+    codes[i] = i % 2 == 0 ? 0 : 0x12;
+    codes[32 + i] = 0x31;
+  }
+  tensors.set("m.weight", "U32", {2, 1, 8}, codes);
+  tensors.set("m.scales", "F32", {2, 1, 2}, std::vector<float>{1, 2, 3, 4});
+  tensors.set("m.biases", "F32", {2, 1, 2}, std::vector<float>{0, 0, 5, 6});
+  const WeightSourcePtr source = tensors.make("mlx", mlxConfig("4", "32"));
+  EXPECT_EQ(source->shape().sizes, (std::vector<int64_t>{2, 1, 64}));
+  EXPECT_EQ(source->form(), "MLX 4-bit");
+  EXPECT_EQ(source->keptFormat(), WeightFormat::Q4_M_32);
+  const std::vector<float> values = valuesOf(*source);
+  EXPECT_EQ(values[2], 2);
+  EXPECT_EQ(values[3], 1);
+  EXPECT_EQ(values[64], 5 + 3);
+  EXPECT_EQ(values[127], 6 + 3 * 4);
+
+  tensors.set("m.scales", "F32", {3, 1, 2}, std::vector<float>(6));
+  EXPECT_EQ(messageOf([&] { tensors.make("mlx", mlxConfig("4", "32")); }),
+            "d/f: tensor \"m.scales\" has shape [3, 1, 2] when 2 matrices are "
+            "needed");
+  tensors.set("m.scales", "F32", {2, 2}, std::vector<float>(4));
+  EXPECT_EQ(messageOf([&] { tensors.make("mlx", mlxConfig("4", "32")); }),
+            "d/f: tensor \"m.scales\" has shape [2] when [1, 2] is needed");
+}
+
 TEST(Mlx, RefusesOtherTensorsAndConfigurations) {
   const auto messageWith = [](const std::string &text, auto change) {
     FormTensors tensors = affine(4);
@@ -114,23 +142,4 @@ TEST(Mlx, RefusesOtherTensorsAndConfigurations) {
                                 std::vector<float>(2));
                         }),
             "d/f: tensor \"m.biases\" has shape [2, 1] when [2, 2] is needed");
-}
-
-TEST(Mlx, RefusesHybrids) {
-  std::ifstream file(QWEN_SOURCE_DIR
-                     "/test/Inputs/checkpoints/qwen3_5-text-f32/config.json");
-  nlohmann::json config = nlohmann::json::parse(file);
-  config["quantization"] = {{"group_size", 64}, {"bits", 4}};
-  const TempDir dir;
-  dir.write("config.json", config.dump());
-  const std::string header =
-      R"({"m.weight": {"dtype": "U32", "shape": [1], "data_offsets": [0, 4]}})";
-  std::string bytes(8, '\0');
-  bytes[0] = static_cast<char>(header.size());
-  dir.write("model.safetensors", bytes + header + std::string(4, '\0'));
-  EXPECT_EQ(messageOf([&] { openCheckpoint(dir.path()); }),
-            dir.string() +
-                "/config.json: quantization of MLX is not supported for "
-                "Qwen3_5ForCausalLM; the checkpoint that MLX converted is "
-                "needed");
 }

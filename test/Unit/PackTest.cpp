@@ -81,20 +81,6 @@ protected:
   std::shared_ptr<Owned> floats, vector;
   std::vector<Conversion> conversions;
 };
-
-/// Integers whose columns have another order.
-class Reordered final : public ForwardingSource {
-public:
-  explicit Reordered(WeightSourcePtr source)
-      : ForwardingSource(std::move(source)) {}
-  OutputSet kept(WeightFormat, int64_t, int64_t count) const override {
-    return (OutputSet{1} << count) - 1;
-  }
-  std::span<const int32_t> columnOrder() const override { return order; }
-
-private:
-  const std::vector<int32_t> order = std::vector<int32_t>(kInputs);
-};
 } // namespace
 
 TEST_F(PackTest, TakesWhatTheCompilerComputed) {
@@ -129,13 +115,6 @@ TEST_F(PackTest, PacksTheImageOfASymbol) {
   std::memcpy(want.data() + 64, x.data(), 5 * sizeof(float));
   EXPECT_EQ(bytes, want);
   EXPECT_TRUE(conversions.empty());
-}
-
-TEST_F(PackTest, EncodesIntegersOfOtherOrders) {
-  const std::vector<uint8_t> before = image();
-  sources.set("b", {std::make_shared<Reordered>(floats), {}});
-  // Their keep() would end the program.
-  EXPECT_EQ(image(), before);
 }
 
 TEST_F(PackTest, NamesTheSourceInErrors) {

@@ -401,18 +401,14 @@ private:
   /// where the format holds them.
   Matrix matrix(const std::string &name) const {
     const WeightSource &source = *forms->weights().find(name)->source;
-    const bool isOrdered = source.columnOrder().empty();
     Matrix result;
-    result.format = format      ? *format
-                    : isOrdered ? source.keptFormat()
-                                : WeightFormat::Q8_0;
+    result.format = format ? *format : source.keptFormat();
     result.n = source.shape().outputs();
     result.k = source.shape().k();
     const int64_t bytes = panelBytes(result.format, result.k);
     for (int64_t first = 0; first < result.n; first += kPanelOutputs) {
       const int64_t count = std::min(kPanelOutputs, result.n - first);
-      const OutputSet kept =
-          isOrdered ? source.kept(result.format, first, count) : 0;
+      const OutputSet kept = source.kept(result.format, first, count);
       Values values(static_cast<size_t>(count * result.k));
       source.read(first, count, values.data());
       const float *outputs[kPanelOutputs] = {};

@@ -440,6 +440,19 @@ TEST(Experts, OfSeveralTypesAreF32) {
   expectOutputs(*stacked, {1, 2, 1, 2});
 }
 
+/// Experts that a form left as floats beside experts of integers.
+TEST(Experts, OfIntegersAndFloatsAreQ8_0) {
+  std::vector<uint8_t> blocks(sizeof(BlockQ4_0));
+  blocks[1] = 0x2c;
+  const std::vector<float> floats(32, 0.5F);
+  const WeightSourcePtr stacked =
+      makeStacked({make(makeTensor({1, 32}, StoredType::F32, floats)),
+                   make(makeTensor({1, 32}, StoredType::Q4_0, blocks))});
+  EXPECT_EQ(stacked->form(), "several forms");
+  EXPECT_EQ(stacked->keptFormat(), WeightFormat::Q8_0);
+  EXPECT_TRUE(stacked->hasIntegers());
+}
+
 TEST(Experts, LieByColumnsInAModelWithVision) {
   std::vector<float> values(24);
   std::iota(values.begin(), values.end(), 0.0f);

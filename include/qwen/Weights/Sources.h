@@ -55,7 +55,8 @@ WeightSourcePtr makeOutputs(WeightSourcePtr source,
 std::vector<int64_t> outputsFrom(int64_t first, int64_t count);
 
 /// The matrices `sources`, which have one shape, one after another: [number of
-/// them, outputs, K].
+/// them, outputs, K]. Sources of integers that have several formats are kept in
+/// q8_0, which holds the integers of most of them.
 WeightSourcePtr makeStacked(std::vector<WeightSourcePtr> sources);
 
 /// Outputs `first` to `first` + `count` of each matrix of `source`, which is
@@ -68,6 +69,10 @@ WeightSourcePtr makeSlices(WeightSourcePtr source, int64_t first,
 /// matrices `writers`, which `reader` reads, get the same order.
 void orderInputs(WeightSources &sources, const std::string &reader,
                  std::span<const std::string> writers);
+
+/// `source`, or its values in q8_0 if its integers have another order of
+/// columns than the model, in which all products read them.
+WeightSourcePtr inModelOrder(WeightSourcePtr source);
 
 /// Some outputs of a weight, under a name of their own.
 struct NamedOutputs {

@@ -172,9 +172,7 @@ private:
   /// does not hold.
   void read(const Part &part, Run run, const float *(&outputs)[kPanelOutputs]) {
     const WeightSource &source = *run.segment->source;
-    // The products read columns in the model's order.
-    if (source.columnOrder().empty())
-      run.kept = source.kept(part.format, run.first, run.count);
+    run.kept = source.kept(part.format, run.first, run.count);
     for (int64_t i = 0, next = 0; i < run.count; i = next) {
       next = i + 1;
       if (run.isKept(i))

@@ -113,12 +113,16 @@ void Checkpoint::divideQueries() {
   }
 }
 
+void Checkpoint::orderColumnsOf(const std::string &path) {
+  orderInputs(sources, path + "down_proj.weight",
+              std::array{path + "gate_proj.weight", path + "up_proj.weight"});
+}
+
 void Checkpoint::orderColumns() {
-  for (const auto &[number, layer] : namedLayers()) {
-    const std::string path = layer + "mlp.";
-    orderInputs(sources, path + "down_proj.weight",
-                std::array{path + "gate_proj.weight", path + "up_proj.weight"});
-  }
+  for (const auto &[number, layer] : namedLayers())
+    orderColumnsOf(layer + "mlp.");
+  for (const auto &[name, entry] : sources.all())
+    sources.set(name, {inModelOrder(entry.source), entry.tensors});
 }
 
 bool Checkpoint::hasSameTensors(std::string_view one,
@@ -171,14 +175,17 @@ void Checkpoint::noteOutput() {
 }
 
 /// Hybrids norm by 1 + w and have rates exp(A_log).
-static constexpr NamedMap kFolderMaps[] = {
+static constexpr NamedMap kRateMaps[] = {
+    {".linear_attn.A_log", ValueMap::Exp},
+};
+static constexpr NamedMap kNormMaps[] = {
     {"model.norm.weight", ValueMap::PlusOne},
     {".input_layernorm.weight", ValueMap::PlusOne},
     {".post_attention_layernorm.weight", ValueMap::PlusOne},
     {".q_norm.weight", ValueMap::PlusOne},
     {".k_norm.weight", ValueMap::PlusOne},
-    {".linear_attn.A_log", ValueMap::Exp},
 };
+static constexpr std::string_view kConvolution = ".linear_attn.conv1d.weight";
 
 namespace {
 /// A Hugging Face folder.
@@ -193,8 +200,12 @@ public:
     adaptWeights(adapt);
     if (model.architecture == Architecture::Qwen1)
       divideQwen1Projections(weights());
-    if (layersOf(model.architecture).hasLinear)
-      mapValues(weights(), kFolderMaps);
+    if (layersOf(model.architecture).hasLinear) {
+      mapValues(weights(), kRateMaps);
+      // MLX has added the 1.
+      if (!isOfMlx())
+        mapValues(weights(), kNormMaps);
+    }
     divideQueries();
     divideLinearProjections();
     stackExperts();
@@ -210,12 +221,13 @@ public:
                : std::string(name);
   }
 
-  /// The convolution of a channel has one input.
+  /// The convolution of a channel has one input, which is the last dimension
+  /// in MLX.
   WeightShape ownShape(std::string_view name,
                        const WeightShape &shape) const override {
     WeightShape own = shape;
-    if (name.ends_with(".linear_attn.conv1d.weight"))
-      own.sizes.insert(own.sizes.begin() + 1, 1);
+    if (name.ends_with(kConvolution))
+      own.sizes.insert(own.sizes.begin() + (isOfMlx() ? 2 : 1), 1);
     return own;
   }
 
@@ -224,6 +236,14 @@ public:
   }
 
 private:
+  /// Whether MLX has converted a hybrid.
+  bool isOfMlx() const {
+    return std::ranges::any_of(tensors().tensors(), [](const auto &tensor) {
+      const std::vector<int64_t> &shape = tensor.second.shape;
+      return tensor.first.ends_with(kConvolution) && shape.size() == 3 &&
+             shape[1] != 1 && shape[2] == 1;
+    });
+  }
   /// What the names of the text model's tensors begin with.
   std::string prefix() const {
     const auto &all = tensors().tensors();

@@ -69,62 +69,51 @@ void Checkpoint::divideLinearProjections() {
 // Experts
 //===----------------------------------------------------------------------===//
 
-/// Throws Error unless `source`, of experts, is floats: published forms of
-/// integers with experts are not known.
-static void requireFloats(const WeightSource &source) {
-  if (!source.floatType())
-    throw Error(source.name() + " has " +
-                part::found(std::string(source.form())) +
-                ", which is not supported for experts; " +
-                part::needed("a checkpoint of floats") + " is needed");
-}
-
-void Checkpoint::setGateAndUp(const std::string &path,
-                              const WeightSources::Entry &both) {
-  const int64_t width = both.source->shape().sizes[1] / 2;
-  for (const auto &[name, first] :
-       {std::pair("gate_proj", int64_t{0}), std::pair("up_proj", width)})
-    sources.set(path + name + ".weight",
-                {makeSlices(both.source, first, width), both.tensors});
-}
-
-void Checkpoint::divideExperts() {
-  for (const auto &[number, layer] : namedLayers()) {
-    const ExpertsShape *experts = model.expertsOf(number);
-    const std::string path = layer + "mlp.experts.";
-    if (!experts || !sources.find(path + "gate_up_proj.weight"))
-      continue;
-    const WeightSources::Entry both =
-        weight(path + "gate_up_proj.weight",
-               {{experts->count, 2 * experts->width, model.hiddenSize}});
-    setGateAndUp(path, both);
-  }
-}
-
-/// Throws Error for the experts of MLX, which have other names.
-static void refuseMlxExperts(const StoredTensors &stored,
-                             const std::string &layer) {
-  if (const StoredTensor *tensor =
-          stored.find(layer + "mlp.switch_mlp.gate_proj.weight"))
-    throw Error(describeTensor(*tensor) + " has " +
-                part::found("the experts of MLX") +
-                ", which are not supported; " +
-                part::needed("the checkpoint that was converted to MLX") +
-                " is needed");
-}
-
-bool Checkpoint::transposesExperts(const std::string &path,
-                                   const ExpertsShape &experts) const {
-  if (!layersOf(model.architecture).transposesExperts)
-    return false;
-  const auto has = [&](const char *name, int64_t outputs, int64_t k) {
-    const StoredTensor *tensor = stored.find(path + name);
+void Checkpoint::turnExperts(const std::string &path,
+                             const ExpertsShape &experts) {
+  const auto hasOutputsFirst = [&](const std::string &name, int64_t outputs,
+                                   int64_t k) {
+    const StoredTensor *tensor = stored.find(name);
     return tensor &&
            tensor->shape == std::vector<int64_t>{experts.count, outputs, k};
   };
+  const int64_t both = 2 * experts.width, hidden = model.hiddenSize;
+  const std::string up = path + "gate_up_proj.weight",
+                    down = path + "down_proj.weight";
   // One of the two matrices is not square.
-  return !has("gate_up_proj", 2 * experts.width, model.hiddenSize) ||
-         !has("down_proj", model.hiddenSize, experts.width);
+  if (!sources.find(up) || (hasOutputsFirst(up, both, hidden) &&
+                            hasOutputsFirst(down, hidden, experts.width)))
+    return;
+  const auto turn = [&](const std::string &name, int64_t outputs, int64_t k) {
+    const WeightSources::Entry entry =
+        weight(name, {{experts.count, k, outputs}});
+    if (!entry.source->floatType())
+      throw Error(entry.source->name() + " has " +
+                  part::found(std::string(entry.source->form())) +
+                  ", which is not supported for experts with K before "
+                  "outputs; " +
+                  part::needed("a checkpoint of floats") + " is needed");
+    sources.set(name, {makeTransposed(*stored.find(name)), entry.tensors});
+  };
+  turn(up, both, hidden);
+  turn(down, hidden, experts.width);
+}
+
+void Checkpoint::stackExperts(const std::string &path, const std::string &name,
+                              const ExpertsShape &experts,
+                              const WeightShape &shape) {
+  if (sources.find(path + name + ".weight"))
+    return;
+  std::vector<WeightSourcePtr> all;
+  std::vector<std::string> tensors;
+  for (int64_t i = 0; i < experts.count; ++i) {
+    const WeightSources::Entry &entry =
+        weight(path + std::to_string(i) + "." + name + ".weight", shape);
+    all.push_back(entry.source);
+    tensors.insert(tensors.end(), entry.tensors.begin(), entry.tensors.end());
+  }
+  sources.set(path + name + ".weight",
+              {makeStacked(std::move(all)), std::move(tensors)});
 }
 
 void Checkpoint::stackExperts() {
@@ -132,59 +121,25 @@ void Checkpoint::stackExperts() {
     const ExpertsShape *experts = model.expertsOf(number);
     if (!experts)
       continue;
-    refuseMlxExperts(stored, layer);
     const std::string path = layer + "mlp.experts.";
-    const bool isTransposed = transposesExperts(path, *experts);
-    const auto set = [&](const std::string &name, WeightSourcePtr source,
-                         std::vector<std::string> tensors) {
-      requireFloats(*source);
-      sources.set(path + name + ".weight",
-                  {std::move(source), std::move(tensors)});
-    };
-    // A tensor an expert.
-    const auto stack = [&](const std::string &name, int64_t outputs,
-                           int64_t k) {
-      std::vector<WeightSourcePtr> all;
-      std::vector<std::string> tensors;
-      for (int64_t i = 0; i < experts->count; ++i) {
-        std::string tensor = path;
-        tensor.append(std::to_string(i))
-            .append(".")
-            .append(name)
-            .append(".weight");
-        const WeightSources::Entry &entry = weight(tensor, {{outputs, k}});
-        all.push_back(entry.source);
-        tensors.insert(tensors.end(), entry.tensors.begin(),
-                       entry.tensors.end());
-      }
-      set(name, makeStacked(std::move(all)), std::move(tensors));
-    };
-    // The matrices of all experts in one tensor.
-    const auto stacked = [&](const std::string &name, int64_t outputs,
-                             int64_t k) -> WeightSources::Entry {
-      if (!isTransposed)
-        return weight(path + name, {{experts->count, outputs, k}});
-      WeightSources::Entry entry =
-          weight(path + name, {{experts->count, k, outputs}});
-      requireFloats(*entry.source);
-      entry.source = makeTransposed(*stored.find(path + name));
-      return entry;
-    };
     const int64_t width = experts->width, hidden = model.hiddenSize;
-    if (stored.find(path + "gate_up_proj")) {
-      const WeightSources::Entry both =
-          stacked("gate_up_proj", 2 * width, hidden);
-      requireFloats(*both.source);
-      setGateAndUp(path, both);
-    } else {
-      stack("gate_proj", width, hidden);
-      stack("up_proj", width, hidden);
+    if (layersOf(model.architecture).transposesExperts && !model.isGguf)
+      turnExperts(path, *experts);
+    if (sources.find(path + "gate_up_proj.weight")) {
+      const WeightSources::Entry both = weight(
+          path + "gate_up_proj.weight", {{experts->count, 2 * width, hidden}});
+      for (const auto &[name, first] :
+           {std::pair("gate_proj", int64_t{0}), std::pair("up_proj", width)})
+        sources.set(path + name + ".weight",
+                    {makeSlices(both.source, first, width), both.tensors});
     }
-    if (stored.find(path + "down_proj")) {
-      const auto [source, tensors] = stacked("down_proj", hidden, width);
-      set("down_proj", source, tensors);
-    } else {
-      stack("down_proj", hidden, width);
-    }
+    // The tensors of a GGUF file are those of all experts.
+    if (model.isGguf)
+      continue;
+    for (int64_t i = 0; i < experts->count; ++i)
+      orderColumnsOf(path + std::to_string(i) + ".");
+    stackExperts(path, "gate_proj", *experts, {{width, hidden}});
+    stackExperts(path, "up_proj", *experts, {{width, hidden}});
+    stackExperts(path, "down_proj", *experts, {{hidden, width}});
   }
 }

@@ -479,7 +479,7 @@ public:
     adaptWeights(adapt);
     divideQueries();
     divideLinearProjections();
-    divideExperts();
+    stackExperts();
   }
 
   std::string ownName(std::string_view name) const override {

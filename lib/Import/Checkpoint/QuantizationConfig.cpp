@@ -51,18 +51,6 @@ static void checkAllRead(const TensorsByName &tensors,
               ", are needed: " + what);
 }
 
-/// Throws Error for a hybrid of MLX, which changes norms and convolutions.
-static void refuseHybrid(const QuantizationConfig &quantization,
-                         Architecture architecture) {
-  const ArchitectureInfo &info = infoOf(architecture);
-  if (quantization.method == "mlx" && info.layers.hasLinear)
-    throw Error(
-        part::file(quantization.file) + ": " + part::subject(quantization.key) +
-        " of MLX is not supported for " + part::found(std::string(info.name)) +
-        "; " + part::needed("the checkpoint that MLX converted") +
-        " is needed");
-}
-
 WeightSources qwen::readWeights(const StoredTensors &stored,
                                 ModelConfig &model) {
   const QuantizationConfig &quantization = model.quantization;
@@ -74,7 +62,6 @@ WeightSources qwen::readWeights(const StoredTensors &stored,
                           " has no effect: all tensors are floats");
     return makeSources(tensors);
   }
-  refuseHybrid(quantization, model.architecture);
   JsonReads read;
   JsonSource source = JsonSource::ofFile(quantization.file, &read);
   source.keysOf = [&](const std::string &path) {

@@ -246,11 +246,44 @@ static constexpr Prefix kPrefixes[] = {
     {"norm.", "model.norm."},
 };
 
+namespace {
+/// Part of a name in a folder and in the model.
+struct NamePart {
+  std::string_view own;
+  std::string_view model;
+  /// Whether it ends the name.
+  bool isLast = true;
+};
+} // namespace
+
+/// The experts of MLX, and the tensors of all experts that transformers names
+/// as parameters. The first row counts.
+static constexpr NamePart kExpertsParts[] = {
+    {".mlp.switch_mlp.", ".mlp.experts.", /*isLast=*/false},
+    {".mlp.experts.gate_up_proj", ".mlp.experts.gate_up_proj.weight"},
+    {".mlp.experts.down_proj", ".mlp.experts.down_proj.weight"},
+    {".mlp.experts.gate_up_proj_scale_inv",
+     ".mlp.experts.gate_up_proj.weight_scale_inv"},
+    {".mlp.experts.down_proj_scale_inv",
+     ".mlp.experts.down_proj.weight_scale_inv"},
+    {".mlp.experts.gate_up_proj_activation_scale",
+     ".mlp.experts.gate_up_proj.input_scale"},
+    {".mlp.experts.down_proj_activation_scale",
+     ".mlp.experts.down_proj.input_scale"},
+};
+
 std::string qwen::modelName(const std::string &name) {
+  std::string result = name;
   for (const auto &[own, model] : kPrefixes)
-    if (name.starts_with(own))
-      return std::string(model) + name.substr(own.size());
-  return name;
+    if (name.starts_with(own)) {
+      result = std::string(model) + name.substr(own.size());
+      break;
+    }
+  for (const auto &[own, model, isLast] : kExpertsParts)
+    if (const size_t at = result.find(own);
+        at != result.npos && (!isLast || at + own.size() == result.size()))
+      return result.replace(at, own.size(), model);
+  return result;
 }
 
 /// Whether the files of an index, which names the file of each tensor, are the

@@ -34,10 +34,7 @@ FlatSymbolRefAttr ModuleBuilder::weight(const std::string &name,
     return symbol;
   const WeightSources::Entry &entry = from.weight(name, {shape.vec()});
   used.insert(entry.tensors.begin(), entry.tensors.end());
-  // The ops read columns in the model's order.
-  const WeightFormat kept = entry.source->columnOrder().empty()
-                                ? entry.source->keptFormat()
-                                : WeightFormat::Q8_0;
+  const WeightFormat kept = entry.source->keptFormat();
   const Type element = kept == WeightFormat::BF16 ? Type(weights.getBF16Type())
                                                   : weights.getF32Type();
   const WeightShape &stored = entry.source->shape();

@@ -64,7 +64,8 @@ public:
   /// Gives each down_proj its columns in the order of its integers, and
   /// gate_proj and up_proj their outputs: what is between them works value by
   /// value. Other products read values whose order is fixed, by heads or by the
-  /// residual stream.
+  /// residual stream: matrices whose integers have another order lose them
+  /// (inModelOrder).
   void orderColumns();
 
   /// Gives the model YaRN and the context that it makes. Throws Error if
@@ -110,11 +111,10 @@ protected:
   /// does.
   void divideLinearProjections();
   /// Gives the matrices of all experts of a layer one weight: its gate_proj is
-  /// "...mlp.experts.gate_proj.weight", [experts, outputs, K].
+  /// "...mlp.experts.gate_proj.weight", [experts, outputs, K]. A checkpoint may
+  /// have a matrix for each expert, or one for all, or gate and up of all in
+  /// one, gate first.
   void stackExperts();
-  /// Divides "...mlp.experts.gate_up_proj.weight", gate first, where a
-  /// checkpoint whose experts have one weight joins them.
-  void divideExperts();
   /// Divides q_proj of hybrids, which has the queries of each head and then
   /// their gate.
   void divideQueries();
@@ -126,12 +126,14 @@ private:
     std::string path;
   };
   std::vector<NamedLayer> namedLayers() const;
-  /// Whether the tensors of all experts under `path` have K before outputs.
-  bool transposesExperts(const std::string &path,
-                         const ExpertsShape &experts) const;
-  /// Gives the halves of `both`, [experts, 2 * width, K], the names of gate and
-  /// up under `path`.
-  void setGateAndUp(const std::string &path, const WeightSources::Entry &both);
+  /// orderColumns() of the network whose weights are under `path`.
+  void orderColumnsOf(const std::string &path);
+  /// Turns the tensors of all experts under `path` that have K before outputs.
+  void turnExperts(const std::string &path, const ExpertsShape &experts);
+  /// Gives the matrices `name` of all experts under `path`, [outputs, k] each,
+  /// one weight, if each expert has one.
+  void stackExperts(const std::string &path, const std::string &name,
+                    const ExpertsShape &experts, const WeightShape &shape);
   /// Whether two weights have the bytes of the same tensors.
   bool hasSameTensors(std::string_view one, std::string_view other) const;
   void settleOutput();
