@@ -85,9 +85,9 @@ ROWS = [
           ("adapter_model.safetensors", "an adapter: compile its base model with --lora FOLDER"),
           ("model.gguf", "a GGUF file: name that instead of the folder"),
           ("pytorch_model-00001-of-00002.bin", "a file of PyTorch: save the model as safetensors"))),
-    Row("experts of MLX", renamed("model.layers.0.mlp.experts.0.gate_proj.weight", "model.layers.0.mlp.switch_mlp.gate_proj.weight", MOE), COMPILE, 3,
-        'qwen-opt: bad/model.safetensors: tensor "model.layers.0.mlp.switch_mlp.gate_proj.weight" has the experts of MLX, which are not supported; '
-        "the checkpoint that was converted to MLX is needed"),
+    Row("experts of MLX in a matrix", renamed("model.layers.0.mlp.experts.0.gate_proj.weight", "model.layers.0.mlp.switch_mlp.gate_proj.weight", MOE), COMPILE, 3,
+        'qwen-opt: bad/model.safetensors: tensor "model.layers.0.mlp.switch_mlp.gate_proj.weight" has shape [64, 64] when [8, 64, 64] is '
+        "needed"),
     Row("an unreadable file", unreadable, COMPILE, 1,
         "qwen-opt: cannot read bad/config.json: Permission denied"),
     Row("a link that leads nowhere", linked("generation_config.json", "../../blobs/1"), COMPILE, 3,
