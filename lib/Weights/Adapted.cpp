@@ -17,6 +17,12 @@ void StoredMatrix::read(int64_t first, int64_t count, float *values) const {
   const auto at = [&](int64_t value) {
     return tensor.bytes.data() + storedBytes(type, value);
   };
+  if (columnStep > 1) {
+    for (int64_t i = first; i < first + count; ++i)
+      for (int64_t j = firstColumn; j < tensor.shape[1]; j += columnStep)
+        numerics::dequantize(type, at(i * tensor.shape[1] + j), 1, values++);
+    return;
+  }
   if (!isTransposed) {
     numerics::dequantize(type, at(first * columns()), count * columns(),
                          values);

@@ -21,9 +21,14 @@ struct StoredMatrix {
   /// A tensor of rank 2 and a type of floats.
   StoredTensor tensor;
   bool isTransposed = false;
+  /// The distance of its columns in the tensor, and its first one there: others
+  /// lie between them. 1 and 0 if it is transposed.
+  int64_t columnStep = 1, firstColumn = 0;
 
   int64_t rows() const { return tensor.shape[isTransposed ? 1 : 0]; }
-  int64_t columns() const { return tensor.shape[isTransposed ? 0 : 1]; }
+  int64_t columns() const {
+    return tensor.shape[isTransposed ? 0 : 1] / columnStep;
+  }
   /// Reads `count` rows from `first` on, one after another.
   void read(int64_t first, int64_t count, float *values) const;
 };

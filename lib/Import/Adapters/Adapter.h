@@ -69,6 +69,9 @@ struct Adapter {
                      const ModelConfig &model);
 #include "qwen/Import/Adapters/Adapters.def"
 
+/// Throws Error unless `tensor` has this shape and finite floats.
+void checkFactor(const StoredTensor &tensor, const WeightShape &needed);
+
 /// The name of an adapter's JSON file in its folder.
 inline constexpr char kAdapterConfig[] = "adapter_config.json";
 

@@ -3,6 +3,7 @@
 #include "qwen/Import/Adapters/Adapters.h"
 
 #include "Adapter.h"
+#include "ExpertFactors.h"
 
 #include "qwen/Import/Checkpoint/JsonFile.h"
 #include "qwen/Import/Checkpoint/Known.h"
@@ -11,6 +12,7 @@
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"
 #include "qwen/Weights/Adapted.h"
+#include "qwen/Weights/Sources.h"
 
 #include <algorithm>
 #include <array>
@@ -58,8 +60,7 @@ static const Kind &kindOf(const fs::path &path) {
 // Checks
 //===----------------------------------------------------------------------===//
 
-/// Throws Error unless `tensor` has this shape and finite floats.
-static void check(const StoredTensor &tensor, const WeightShape &needed) {
+void qwen::checkFactor(const StoredTensor &tensor, const WeightShape &needed) {
   const ErrorText what = describeTensor(tensor);
   if (tensor.shape != needed.sizes)
     throw Error(what + " has shape " + part::found(shapeText(tensor.shape)) +
@@ -127,9 +128,15 @@ private:
   bool addToModule(const StoredTensor &tensor);
   void replace(const std::string &name, const StoredTensor &tensor);
   void update(const std::string &name, const Module &module);
+  void updateExperts(const std::string &name, const Module &module,
+                     const ExpertsShape &experts);
+  void updateExperts(const std::string &name, const Module &module,
+                     const ExpertFactors &factors, int64_t first,
+                     int64_t outputs);
   int64_t pool(const WeightSource &source, const StoredTensor &right,
                int64_t columns, double &factor) const;
   void updateBias(const std::string &name, const Module &module, double factor);
+  const ExpertsShape *expertsOf(const std::string &name) const;
   const StoredTensor &partner(const Module &module, const Part &of,
                               TensorRole role) const;
   const WeightSources::Entry *find(const std::string &name) const;
@@ -177,7 +184,11 @@ bool Merger::addToModule(const StoredTensor &tensor) {
     if (!full.ends_with(row.suffix))
       continue;
     const std::string own = full.substr(0, full.size() - row.suffix.size());
-    const std::string name = adapter.modelName(own);
+    std::string name = adapter.modelName(own);
+    // A parameter of experts is the weight of a module in the model.
+    constexpr std::string_view kWeight = ".weight";
+    if (name.ends_with(kWeight))
+      name.resize(name.size() - kWeight.size());
     if (row.isEmbedding != (name == kEmbedding))
       continue;
     Module &module = modules[name];
@@ -207,7 +218,7 @@ void Merger::add(const StoredTensor &tensor) {
 /// Puts a whole tensor in the place of a weight.
 void Merger::replace(const std::string &name, const StoredTensor &tensor) {
   const WeightSourcePtr &source = base(name, tensor).source;
-  check(tensor, source->shape());
+  checkFactor(tensor, source->shape());
   set(name, makeReplaced(source, tensor));
 }
 
@@ -274,8 +285,8 @@ void Merger::update(const std::string &name, const Module &module) {
   const double factor = scale * adapter.scale(module.name, rank);
   LowRankUpdate change = {{left, isLeftTurned}, {right, isRightTurned}, factor};
   change.group = pool(*source, right, change.right.columns(), change.scale);
-  check(right, sizes(rank, k / change.group, isRightTurned));
-  check(left, sizes(outputs, rank, isLeftTurned));
+  checkFactor(right, sizes(rank, k / change.group, isRightTurned));
+  checkFactor(left, sizes(outputs, rank, isLeftTurned));
   const StoredTensor *norms = module.at(TensorRole::Norms).tensor;
   if (norms && (!adapter.hasNorms || any.row->isEmbedding))
     throw Error(describeTensor(*norms) +
@@ -287,10 +298,70 @@ void Merger::update(const std::string &name, const Module &module) {
                 " is of QA-LoRA, where DoRA is not supported");
   if (adapter.hasNorms) {
     change.norms = partner(module, any, TensorRole::Norms);
-    check(*change.norms, {{outputs}});
+    checkFactor(*change.norms, {{outputs}});
   }
   set(name + ".weight", makeLora(source, std::move(change)));
   updateBias(name + ".bias", module, factor);
+}
+
+/// Adds the outputs of `factors` from `first` on to the matrices `name` of all
+/// experts, which have `outputs` each: they are one weight, or each has one.
+void Merger::updateExperts(const std::string &name, const Module &module,
+                           const ExpertFactors &factors, int64_t first,
+                           int64_t outputs) {
+  const StoredTensor &any = *module.at(TensorRole::Right).tensor;
+  const double factor = scale * adapter.scale(module.name, factors.rank());
+  const WeightSources::Entry *all = find(name + ".weight");
+  const size_t split = name.rfind('.');
+  std::vector<WeightSourcePtr> matrices;
+  for (int64_t i = 0; i < model.experts()->count; ++i) {
+    const LowRankUpdate change = factors.of(i, first, outputs, factor);
+    const std::string own = name.substr(0, split + 1) + std::to_string(i) +
+                            name.substr(split) + ".weight";
+    if (all)
+      matrices.push_back(makeLora(
+          makeOutputs(all->source, outputsFrom(i * outputs, outputs)), change));
+    else
+      set(own, makeLora(base(own, any).source, change));
+  }
+  if (all)
+    set(name + ".weight", makeStacked(std::move(matrices)));
+}
+
+/// Adds the low-rank updates of the matrices of all experts of a layer, whose
+/// module is `name`.
+void Merger::updateExperts(const std::string &name, const Module &module,
+                           const ExpertsShape &experts) {
+  const Part &any = *std::ranges::find_if(
+      module.parts, [](const Part &part) { return part.tensor != nullptr; });
+  const StoredTensor &left = partner(module, any, TensorRole::Left);
+  const StoredTensor &right = partner(module, any, TensorRole::Right);
+  for (const TensorRole role : {TensorRole::Norms, TensorRole::Bias})
+    if (const StoredTensor *tensor = module.at(role).tensor)
+      throw Error(describeTensor(*tensor) +
+                  " is of experts, which have updates of matrices alone");
+  if (adapter.hasNorms || adapter.pool > 0)
+    throw Error(describeTensor(right) + " is of experts, where " +
+                part::found(adapter.hasNorms ? "DoRA" : "QA-LoRA") +
+                " is not supported");
+  constexpr std::string_view kBoth = "gate_up_proj";
+  const int64_t width = experts.width, hidden = model.hiddenSize;
+  const bool isDown = name.ends_with(".down_proj");
+  const bool areBoth = name.ends_with(kBoth);
+  const ExpertFactors factors(
+      left, right, experts.count,
+      isDown ? WeightShape{{hidden, width}}
+             : WeightShape{{areBoth ? 2 * width : width, hidden}});
+  if (!areBoth || find(name + ".weight")) {
+    updateExperts(name, module, factors, 0,
+                  isDown    ? hidden
+                  : areBoth ? 2 * width
+                            : width);
+    return;
+  }
+  const std::string path = name.substr(0, name.size() - kBoth.size());
+  updateExperts(path + "gate_proj", module, factors, 0, width);
+  updateExperts(path + "up_proj", module, factors, width, width);
 }
 
 void Merger::updateBias(const std::string &name, const Module &module,
@@ -299,8 +370,18 @@ void Merger::updateBias(const std::string &name, const Module &module,
   if (!bias)
     return;
   const WeightSourcePtr source = base(name, *bias).source;
-  check(*bias, source->shape());
+  checkFactor(*bias, source->shape());
   set(name, makeSum(source, *bias, factor));
+}
+
+/// The experts of the model if the module `name` has the matrices of all of a
+/// layer, or null.
+const ExpertsShape *Merger::expertsOf(const std::string &name) const {
+  constexpr std::string_view kExperts = ".mlp.experts.";
+  const size_t at = name.find(kExperts);
+  const bool isOne =
+      at != name.npos && name.find('.', at + kExperts.size()) == name.npos;
+  return isOne ? model.experts() : nullptr;
 }
 
 void Merger::run() {
@@ -315,7 +396,10 @@ void Merger::run() {
   for (const auto &[name, tensor] : whole)
     replace(name, *tensor);
   for (const auto &[name, module] : modules)
-    update(name, module);
+    if (const ExpertsShape *experts = expertsOf(name))
+      updateExperts(name, module, *experts);
+    else
+      update(name, module);
 }
 
 StoredTensors qwen::mergeAdapter(const AdapterOption &option,

@@ -58,7 +58,6 @@ static constexpr FixedKey kPeftFixed[] = {
     {"fan_in_fan_out", "false"},
     {"layer_replication", "null", "[]"},
     {"monteclora_config", "null"},
-    {"target_parameters", "null", "[]"},
     {"trainable_token_indices", "null"},
     {"use_bdlora", "null", "false"},
     {"velora_config", "null"},
@@ -165,6 +164,46 @@ static std::string withoutAdapterName(const std::string &name) {
   return end == name.npos ? name : name.substr(0, at) + name.substr(end);
 }
 
+namespace {
+/// The names of the updates of parameters (target_parameters). PEFT wraps the
+/// module with the parameters of all experts once for each of them,
+/// gate_up_proj first, so that the names of its updates have no name of a
+/// parameter.
+class WrappedExperts {
+public:
+  explicit WrappedExperts(const JsonValue &root) {
+    const auto targets = root.findValue("target_parameters");
+    if (!targets || targets->isNull())
+      return;
+    for (const JsonValue &target : targets->elements()) {
+      const std::string name = target.string();
+      hasDown |= name.ends_with(kDown);
+    }
+  }
+
+  /// `name`, with the name of the parameter behind the one of its module.
+  std::string rename(const std::string &name) const {
+    constexpr std::string_view kModule = ".mlp.experts.",
+                               kInner = "base_layer.", kUpdate = "lora_";
+    const size_t at = name.find(kModule);
+    if (at == name.npos)
+      return name;
+    const size_t begin = at + kModule.size();
+    const std::string_view rest = std::string_view(name).substr(begin);
+    const bool isInner = rest.starts_with(kInner);
+    if (!rest.substr(isInner ? kInner.size() : 0).starts_with(kUpdate))
+      return name;
+    const bool isUp = isInner || !hasDown;
+    return name.substr(0, begin) + std::string(isUp ? kUp : kDown) + "." +
+           std::string(rest.substr(isInner ? kInner.size() : 0));
+  }
+
+private:
+  static constexpr std::string_view kUp = "gate_up_proj", kDown = "down_proj";
+  bool hasDown = false;
+};
+} // namespace
+
 Adapter qwen::readPeft(const std::filesystem::path &path,
                        const ModelConfig &model) {
   const std::string file = (path / kAdapterConfig).string();
@@ -185,7 +224,10 @@ Adapter qwen::readPeft(const std::filesystem::path &path,
   Adapter adapter(path);
   adapter.roles = kPeftRoles;
   adapter.hasNorms = isSet(root, "use_dora");
-  adapter.plainName = withoutAdapterName;
+  adapter.plainName = [experts =
+                           WrappedExperts(root)](const std::string &name) {
+    return experts.rename(withoutAdapterName(name));
+  };
   adapter.modelName = [&model](const std::string &name) {
     return folderModelName(model, baseName(name));
   };
