@@ -211,13 +211,26 @@ private:
             b.add(share, 1)};
   }
 
+  /// Prefetches the share of `length` values from `i` on. A prompt has few
+  /// lines in a step, because many tiles share a page; they need no loop, in
+  /// which LLVM keeps sums in memory unless it is seldom run.
   void readAhead(const ReadAhead &ahead, Value i, int64_t length) {
     if (!ahead.pointer)
       return;
-    Value from = b.mul(i, ahead.bytes);
-    b.loop(from, b.add(from, b.mul(ahead.bytes, length)),
-           ProductBuilder::kCacheLine,
-           [&](Value at) { b.prefetch(b.at(ahead.pointer, at)); });
+    const int64_t few = length / kCodeChunk * ProductBuilder::kCacheLine;
+    Value from = b.at(ahead.pointer, i, ahead.bytes),
+          bytes = b.mul(ahead.bytes, length),
+          isFew = b.intrinsic(
+              b.getI1Type(), "llvm.expect.i1",
+              {b.isLess(bytes, few + 1), b.constant(b.getI1Type(), 1)});
+    const auto prefetch = [&](Int at) { b.prefetch(b.at(from, at)); };
+    b.branch(
+        isFew,
+        [&] {
+          for (int64_t at = 0; at < few; at += ProductBuilder::kCacheLine)
+            prefetch(at);
+        },
+        [&] { b.loop(0, bytes, ProductBuilder::kCacheLine, prefetch); });
   }
 
   /// The start of the dots with a row. Keys with an offset add the offset times
