@@ -6,7 +6,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "MemoryStore.h"
 #include "engine/Logprobs.h"
+#include "engine/RootTable.h"
 #include "engine/Scheduler.h"
 #include "engine/Session.h"
 #include "model/MakeEngine.h"
@@ -241,6 +243,63 @@ TEST_F(SchedulerModelTest, GivesHiddenValues) {
       EXPECT_TRUE(std::ranges::equal(row, hidden[i])) << i;
     });
     alone.state().close(sequence);
+  }
+}
+
+namespace {
+/// What an engine of its own answers to a prompt, and the tokens that it has
+/// from a store.
+struct StoredAnswer {
+  std::vector<int32_t> ids;
+  int64_t cached = -1;
+
+  StoredAnswer(const Artifact &artifact, std::vector<int32_t> prompt,
+               PageStore &store) {
+    ThreadPool pool(1);
+    Engine engine(artifact, pool);
+    Batcher batcher(engine, {.paced = false, .store = &store});
+    // As a server names its file.
+    RootTable roots;
+    Request request{.prompt = {.ids = std::move(prompt),
+                               .media = {},
+                               .root = roots.intern(
+                                   {.artifact = std::to_string(
+                                        artifact.header().headerChecksum)})},
+                    .maxTokens = 9};
+    request.onToken = [&](const TokenEvent &event) {
+      ids.push_back(event.id);
+      return true;
+    };
+    request.onEnd = [&](const Ending &ending) {
+      EXPECT_EQ(ending.reason, EndReason::Length) << ending.error;
+      cached = ending.cachedTokens;
+    };
+    batcher.add(std::make_unique<Job>(std::move(request), 1,
+                                      artifact.manifest().model));
+    while (!batcher.isIdle())
+      batcher.step();
+  }
+};
+} // namespace
+
+// The same weights, but keys and values in other numbers.
+TEST(PageStores, AnotherFormatOfTheCacheFindsNothing) {
+  const Artifact q8(storiesPath()),
+      f16(pathOf("QWEN_STORIES_F16", "stories-f16.qwen"));
+  ASSERT_EQ(q8.header().weightChecksumsChecksum,
+            f16.header().weightChecksumsChecksum);
+  const std::vector<int32_t> prompt(150, 7);
+  test::MemoryStore store;
+  std::map<const Artifact *, std::vector<int32_t>> answers;
+  for (const Artifact *artifact : {&q8, &f16}) {
+    const StoredAnswer first(*artifact, prompt, store);
+    EXPECT_EQ(first.cached, 0);
+    answers[artifact] = first.ids;
+  }
+  for (const Artifact *artifact : {&q8, &f16}) {
+    const StoredAnswer again(*artifact, prompt, store);
+    EXPECT_EQ(again.cached, 128);
+    EXPECT_EQ(again.ids, answers[artifact]);
   }
 }
 
