@@ -78,7 +78,7 @@ set(library ${CMAKE_BINARY_DIR}/lib/libqwen_llguidance.a)
 add_custom_command(OUTPUT ${library}
   COMMAND ${environment} ${cargo}/cargo build --quiet --release --locked --offline --target ${triple}
   COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_SOURCE_DIR}/build/llguidance/${triple}/release/libqwen_llguidance.a ${library}
-  WORKING_DIRECTORY ${crate} DEPENDS ${crate}/Cargo.toml ${crate}/Cargo.lock ${crate}/lib.rs
+  WORKING_DIRECTORY ${crate} DEPENDS ${crate}/Cargo.toml ${crate}/Cargo.lock ${crate}/lib.rs ${crate}/text.rs
   COMMENT "Compiling llguidance for ${triple}" VERBATIM)
 add_custom_target(build-llguidance DEPENDS ${library})
 add_library(llguidance STATIC IMPORTED GLOBAL)

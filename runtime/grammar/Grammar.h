@@ -11,9 +11,12 @@
 
 #include "engine/TokenConstraint.h"
 #include "text/Tokenizer.h"
+#include "text/Tools.h"
 
 #include <memory>
 #include <stop_token>
+#include <string>
+#include <vector>
 
 namespace qwen {
 
@@ -31,10 +34,22 @@ enum class GrammarKind : uint8_t {
   Calls,
 };
 
+/// A text within an answer that has a grammar of its own.
+struct InnerText {
+  /// Regex or Lark.
+  GrammarKind kind;
+  std::string text;
+  /// The token behind which what stands before the text may come.
+  int32_t mark;
+  TextPlace place;
+};
+
 /// The text of a grammar.
 struct GrammarSource {
   GrammarKind kind;
   std::string text;
+  /// What parts of the answer keep to besides.
+  std::vector<InnerText> inner = {};
 };
 
 /// A grammar for the tokens of one model. Any number of threads may use it.

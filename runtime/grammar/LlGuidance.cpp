@@ -11,6 +11,7 @@
 #include "grammar/LlGuidance.h"
 
 #include "grammar/JsonText.h"
+#include "grammar/LlText.h"
 #include "text/JsonScanner.h"
 #include "text/KeptSchema.h"
 #include "text/LarkDocument.h"
@@ -31,12 +32,6 @@
 using namespace qwen;
 using nlohmann::ordered_json;
 
-/// Makes the first states of a grammar within `limits`, which llguidance does
-/// not keep there. Returns 0, or -1 with a message. Of llguidance/lib.rs.
-extern "C" int32_t qwen_check_grammar(const char *kind, const char *text,
-                                      const LlgParserLimits *limits,
-                                      char *message, size_t size);
-
 namespace {
 
 struct FreeMatcher {
@@ -54,8 +49,9 @@ using Vocabulary = std::unique_ptr<LlgTokenizer, FreeTokenizer>;
 /// What is left of a grammar in one answer.
 class State final : public TokenConstraint {
 public:
-  State(Matcher start, AnswerJson answerJson)
+  State(Matcher start, AnswerJson answerJson, std::vector<LlText> innerTexts)
       : matcher(std::move(start)), json(std::move(answerJson)),
+        inner(std::move(innerTexts)),
         words(llg_matcher_get_mask_byte_size(matcher.get()) /
               sizeof(uint32_t)) {}
 
@@ -64,8 +60,12 @@ public:
   bool isDone() const override { return llg_matcher_is_stopped(matcher.get()); }
 
 private:
+  /// Takes away what the grammar cannot tell.
+  void filter();
+
   const Matcher matcher;
   AnswerJson json;
+  std::vector<LlText> inner;
   std::vector<uint32_t> words;
   /// Whether `words` belong to the next token.
   bool isKnown = false;
@@ -73,21 +73,24 @@ private:
 
 class LlGrammar final : public Grammar {
 public:
-  LlGrammar(Matcher start, AnswerJson answerJson)
-      : first(std::move(start)), json(std::move(answerJson)) {}
+  LlGrammar(Matcher start, AnswerJson answerJson,
+            std::vector<LlText> innerTexts)
+      : first(std::move(start)), json(std::move(answerJson)),
+        inner(std::move(innerTexts)) {}
 
   std::unique_ptr<TokenConstraint> start() const override {
     // Copies share nothing with the matcher. Two threads must not copy it at
     // the same time.
     const std::lock_guard lock(mutex);
     return std::make_unique<State>(Matcher(llg_clone_matcher(first.get())),
-                                   json);
+                                   json, inner);
   }
 
 private:
   const Matcher first;
   /// Before its first token.
   const AnswerJson json;
+  const std::vector<LlText> inner;
   mutable std::mutex mutex;
 };
 
@@ -99,8 +102,13 @@ public:
                                    const std::stop_token &stop) const override;
 
 private:
+  /// The grammars of texts within an answer.
+  std::vector<LlText> innerTexts(const std::vector<InnerText> &inner,
+                                 const std::stop_token &stop) const;
+
   Vocabulary vocabulary;
   const std::shared_ptr<const TokenTexts> texts;
+  const std::shared_ptr<const LlTokens> tokens;
 };
 
 } // namespace
@@ -121,13 +129,15 @@ static constexpr std::string_view kTooManyStates =
     "the expressions of the grammar have too many states: patterns, formats "
     "and "
     "lengths of one string, multipleOf with a range, or joined terminals";
+/// What llguidance calls it.
+static constexpr const char *kNothingNext = "NoExtensionBias";
 static constexpr std::string_view kTooLarge = "the grammar is too large";
 static constexpr Message kMessages[] = {
     {"oneOf constraints are not supported",
      "oneOf is kept only where types or constants tell its schemas apart; "
      "anyOf "
      "allows documents of several"},
-    {"NoExtensionBias", "no token may come next"},
+    {kNothingNext, "no token may come next"},
     {"no text matches an expression",
      "a part of the grammar has no text: multipleOf within a range, "
      "patternProperties whose names are all in properties, or a terminal"},
@@ -145,9 +155,7 @@ static constexpr Message kMessages[] = {
     {"items limit", kTooLarge},
 };
 
-/// An error of llguidance in one line: its first one and, of regular
-/// expressions, the one with the cause.
-static Error errorOf(std::string_view text) {
+Error qwen::llGuidanceError(std::string_view text) {
   // Behind the beginning, it would be a word of the request.
   if (text.starts_with("panic:"))
     return Error("the grammar cannot be made");
@@ -169,7 +177,7 @@ static Error errorOf(std::string_view text) {
 
 static Error errorOf(const Matcher &matcher) {
   const char *const text = llg_matcher_get_error(matcher.get());
-  return errorOf(text ? text : "NoExtensionBias");
+  return llGuidanceError(text ? text : kNothingNext);
 }
 
 /// Twice what the parts take.
@@ -314,32 +322,20 @@ static constexpr const char *kSlices[] = {R"([\x20\x0A\x0D\x09]+)",
 
 LlCompiler::LlCompiler(const Tokenizer &tokenizer,
                        std::span<const int32_t> ends)
-    : texts(std::make_shared<TokenTexts>(tokenizer)) {
-  // What llguidance begins the names of tokens with that stand for no text.
-  constexpr char kMark = '\xff';
-  const auto size = static_cast<size_t>(tokenizer.vocabSize());
-  std::vector<bool> isAdded(size);
-  for (const AddedToken &token : tokenizer.addedTokens())
-    isAdded[token.id] = true;
-  std::vector<uint32_t> lengths;
-  std::string bytes;
-  for (size_t id = 0; id < size; ++id) {
-    const size_t begin = bytes.size();
-    if (isAdded[id])
-      bytes += kMark;
-    bytes += tokenizer.tokenBytes(static_cast<int32_t>(id));
-    lengths.push_back(static_cast<uint32_t>(bytes.size() - begin));
-  }
+    : texts(std::make_shared<TokenTexts>(tokenizer)),
+      tokens(std::make_shared<LlTokens>(
+          texts, static_cast<size_t>(tokenizer.vocabSize()))) {
+  const TokenNames names = tokens->names();
   if (ends.empty())
     throw Error("the model has no token that ends an answer");
   const std::vector<uint32_t> further(ends.begin() + 1, ends.end());
 
   LlgTokenizerInitV2 init = {};
   init.struct_size = sizeof(init);
-  init.vocab_size = static_cast<uint32_t>(size);
+  init.vocab_size = static_cast<uint32_t>(names.lengths.size());
   init.tok_eos = static_cast<uint32_t>(ends.front());
-  init.token_lens = lengths.data();
-  init.token_bytes = reinterpret_cast<const uint8_t *>(bytes.data());
+  init.token_lens = names.lengths.data();
+  init.token_bytes = reinterpret_cast<const uint8_t *>(names.bytes.data());
   // A grammar never says how a text is divided into tokens: the model does.
   init.use_approximate_greedy_tokenize_fn = true;
   init.slices = kSlices;
@@ -348,7 +344,7 @@ LlCompiler::LlCompiler(const Tokenizer &tokenizer,
   std::array<char, 512> error = {};
   vocabulary.reset(llg_new_tokenizer_v2(&init, error.data(), error.size()));
   if (!vocabulary)
-    throw errorOf(error.data());
+    throw llGuidanceError(error.data());
 }
 
 //===----------------------------------------------------------------------===//
@@ -385,43 +381,80 @@ static LlgConstraintInit initOf(const LlgTokenizer *vocabulary) {
   return init;
 }
 
+static void requireRunning(const std::stop_token &stop) {
+  if (stop.stop_requested())
+    throw Error("the grammar was cancelled", ErrorKind::Cancelled);
+}
+
+/// The text of a grammar for llguidance, which has made its first states.
+static GrammarText checkedText(GrammarKind kind, const std::string &source,
+                               const LlgParserLimits &limits,
+                               const std::stop_token &stop) {
+  if (source.size() > GrammarLimits::kBytes)
+    throw Error("the grammar has " + std::to_string(source.size()) +
+                " bytes when at most " + std::to_string(GrammarLimits::kBytes) +
+                " are allowed");
+  if (source.find('\0') != std::string::npos)
+    throw Error("the grammar has a character of code 0");
+  requireRunning(stop);
+  GrammarText text = kKinds[static_cast<size_t>(kind)].write(source);
+  LlMessage message;
+  int32_t failed = 0;
+  runOnLargeStack([&] {
+    failed = qwen_check_grammar(text.language, text.text.c_str(), &limits,
+                                message.space());
+  });
+  if (failed)
+    throw message.error();
+  requireRunning(stop);
+  return text;
+}
+
+std::vector<LlText> LlCompiler::innerTexts(const std::vector<InnerText> &inner,
+                                           const std::stop_token &stop) const {
+  const LlgParserLimits limits = initOf(vocabulary.get()).limits;
+  std::vector<LlText> made;
+  // Now, so that no answer waits for it.
+  if (!inner.empty())
+    tokens->tree();
+  for (const InnerText &each : inner) {
+    if (each.place.before.find('\0') != std::string::npos)
+      throw Error("a text stands behind a character of code 0");
+    const auto [language, text] =
+        checkedText(each.kind, each.text, limits, stop);
+    LlMessage message;
+    QwenText *read = nullptr;
+    runOnLargeStack([&] {
+      read = qwen_new_text(language, text.c_str(), each.place.before.c_str(),
+                           each.place.end.c_str(), each.place.isJson, &limits,
+                           message.space());
+    });
+    if (!read)
+      throw message.error();
+    made.emplace_back(read, each.mark, tokens);
+    requireRunning(stop);
+  }
+  return made;
+}
+
 std::unique_ptr<Grammar>
 LlCompiler::compile(const GrammarSource &source,
                     const std::stop_token &stop) const {
-  if (source.text.size() > GrammarLimits::kBytes)
-    throw Error("the grammar has " + std::to_string(source.text.size()) +
-                " bytes when at most " + std::to_string(GrammarLimits::kBytes) +
-                " are allowed");
-  if (source.text.find('\0') != std::string::npos)
-    throw Error("the grammar has a character of code 0");
-  const auto requireRunning = [&] {
-    if (stop.stop_requested())
-      throw Error("the grammar was cancelled", ErrorKind::Cancelled);
-  };
-  requireRunning();
-  const KindRow &kind = kKinds[static_cast<size_t>(source.kind)];
-  const auto [language, text] = kind.write(source.text);
+  std::vector<LlText> inner = innerTexts(source.inner, stop);
   const LlgConstraintInit init = initOf(vocabulary.get());
-
-  std::array<char, 4096> error = {};
-  int32_t failed = 0;
-  runOnLargeStack([&] {
-    failed = qwen_check_grammar(language, text.c_str(), &init.limits,
-                                error.data(), error.size());
-  });
-  if (failed)
-    throw errorOf(error.data());
-  requireRunning();
+  const auto [language, text] =
+      checkedText(source.kind, source.text, init.limits, stop);
   Matcher matcher;
   runOnLargeStack(
       [&] { matcher.reset(llg_new_matcher(&init, language, text.c_str())); });
-  requireRunning();
+  requireRunning(stop);
   // Some faults show when tokens are looked for.
   if (llg_matcher_is_error(matcher.get()) ||
       llg_matcher_compute_mask(matcher.get()) != 0)
     throw errorOf(matcher);
-  return std::make_unique<LlGrammar>(std::move(matcher),
-                                     AnswerJson(texts, kind.json));
+  const KindRow &kind = kKinds[static_cast<size_t>(source.kind)];
+  return std::make_unique<LlGrammar>(
+      std::move(matcher), AnswerJson(texts, kind.json), std::move(inner));
 }
 
 std::span<const uint32_t> State::allowed() {
@@ -430,9 +463,17 @@ std::span<const uint32_t> State::allowed() {
                                     words.size() * sizeof(uint32_t)) != 0)
     throw errorOf(matcher);
   if (!isKnown)
-    json.filter(words);
+    filter();
   isKnown = true;
   return words;
+}
+
+void State::filter() {
+  json.filter(words);
+  for (LlText &text : inner)
+    text.filter(words);
+  if (std::ranges::all_of(words, [](uint32_t word) { return word == 0; }))
+    throw llGuidanceError(kNothingNext);
 }
 
 void State::accept(int32_t id) {
@@ -440,6 +481,8 @@ void State::accept(int32_t id) {
   if (llg_matcher_consume_token(matcher.get(), static_cast<uint32_t>(id)) != 0)
     throw errorOf(matcher);
   json.accept(id);
+  for (LlText &text : inner)
+    text.accept(id);
 }
 
 std::unique_ptr<GrammarCompiler>

@@ -47,10 +47,16 @@ private:
 std::unique_ptr<Grammar>
 ToolGrammarMaker::compile(const Tools &tools, const CallRules &rules,
                           const std::set<size_t> &loose) const {
-  return compiler.compile(
-      {GrammarKind::Calls,
-       callGrammar(*calls.format, tools, rules, marks, loose)},
-      stop);
+  GrammarSource source = {GrammarKind::Calls, callGrammar(*calls.format, tools,
+                                                          rules, marks, loose)};
+  for (const Tool &tool : tools)
+    if (const std::optional<TextGrammar> &text = tool.grammar)
+      source.inner.push_back(
+          {.kind = text->isRegex ? GrammarKind::Regex : GrammarKind::Lark,
+           .text = text->definition,
+           .mark = marks.open,
+           .place = calls.format->placeOf(tool)});
+  return compiler.compile(source, stop);
 }
 
 std::optional<std::string> ToolGrammarMaker::refusal(const Tool &tool) {
@@ -129,8 +135,10 @@ std::unique_ptr<Grammar> ToolGrammarMaker::make() {
     const std::optional<std::string> why = refusal(tools[i]);
     if (!why)
       continue;
-    if (tools[i].isStrict)
-      throw Error("the parameters of " + quote(tools[i].name) + ": " + *why);
+    if (tools[i].isStrict || tools[i].grammar)
+      throw Error(
+          (tools[i].grammar ? "the grammar of " : "the parameters of ") +
+          quote(tools[i].name) + ": " + *why);
     if (std::optional<Tool> kept = loosened(tools[i]))
       tools[i] = *std::move(kept);
     else

@@ -11,7 +11,7 @@ namespace qwen {
 /// The grammar of an answer with `calls`, which have rules. A tool that is not
 /// strict loses the keywords of its schema that cannot be kept; its other
 /// keywords hold. Throws Error like GrammarCompiler::compile, and if the schema
-/// of a strict tool cannot be kept.
+/// of a strict tool, or the grammar of a text, cannot be kept.
 std::unique_ptr<Grammar> makeToolGrammar(const GrammarCompiler &compiler,
                                          const CallOptions &calls,
                                          CallMarks marks,

@@ -49,6 +49,10 @@ CallOptions server::callsOf(const Conversation &conversation,
   if (conversation.tools.empty() || choice.kind == ToolChoice::None)
     return {};
   Tools all = toolsOf(conversation.tools, names.tools);
+  for (Tool &tool : all)
+    if (const auto found = conversation.grammars.find(tool.name);
+        found != conversation.grammars.end())
+      tool.grammar = found->second;
   const bool isNamed = choice.kind == ToolChoice::Named;
   CallRules rules = {.isRequired = choice.kind != ToolChoice::Auto,
                      .isSingle = !choice.isParallel || isNamed};
@@ -65,11 +69,13 @@ CallOptions server::callsOf(const Conversation &conversation,
     rules.parameter = names.choice;
   else if (rules.isSingle)
     rules.parameter = names.parallel;
-  else if (const auto strict = std::ranges::find(all, true, &Tool::isStrict);
-           strict != all.end())
+  else if (const auto kept = std::ranges::find_if(
+               all,
+               [](const Tool &tool) { return tool.isStrict || tool.grammar; });
+           kept != all.end())
     rules.parameter =
-        indexed(names.tools, static_cast<size_t>(strict - all.begin())) +
-        names.strict;
+        indexed(names.tools, static_cast<size_t>(kept - all.begin())) +
+        (kept->grammar ? names.grammar : names.strict);
   CallOptions options = {format, std::make_shared<Tools>(std::move(all))};
   if (!rules.parameter.empty())
     options.rules = std::move(rules);

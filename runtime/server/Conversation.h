@@ -5,6 +5,9 @@
 
 #include "server/Generation.h"
 
+#include <map>
+#include <string>
+
 namespace qwen::server {
 
 class Service;
@@ -25,8 +28,9 @@ struct Conversation {
   /// What a request calls its parameters, for errors.
   struct Names {
     std::string messages, tools, choice, parallel;
-    /// Behind the name of a tool that promises to keep its schema.
-    std::string strict;
+    /// Behind the name of a tool that promises to keep its schema, and of one
+    /// whose text has a grammar.
+    std::string strict, grammar = {};
   };
   Names names;
   /// As a chat template reads them: each has a "role" and a "content", which is
@@ -39,6 +43,9 @@ struct Conversation {
   /// "strict"}}. A protocol with tools of other kinds writes them as functions,
   /// and their calls back in its own form.
   nlohmann::ordered_json tools = nlohmann::ordered_json::array();
+  /// What texts of functions keep to, by the names of these. Each is a promise,
+  /// as "strict" is.
+  std::map<std::string, TextGrammar> grammars = {};
   ToolChoice choice = {};
   /// Further variables of the chat template.
   nlohmann::ordered_json variables = nlohmann::ordered_json::object();

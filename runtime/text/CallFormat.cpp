@@ -12,8 +12,8 @@
 using namespace qwen;
 
 static constexpr CallFormat kFormats[] = {
-    {"hermes", "{", makeHermesReader, writeHermesRules},
-    {"xml", "<function=", makeXmlReader, writeXmlRules},
+    {"hermes", "{", makeHermesReader, writeHermesRules, hermesTextPlace},
+    {"xml", "<function=", makeXmlReader, writeXmlRules, xmlTextPlace},
 };
 
 std::span<const CallFormat> qwen::callFormats() { return kFormats; }

@@ -81,6 +81,9 @@ struct CallFormat {
   /// Throws Error, which names the keyword, if it cannot keep the schema.
   std::string (*writeRules)(const Tool &tool, const std::string &rule,
                             bool isLoose);
+  /// Where these rules have the text of a tool with a grammar: any text that
+  /// the format can write. A grammar beside them keeps it (InnerText).
+  TextPlace (*placeOf)(const Tool &tool);
 };
 
 /// All formats.
@@ -106,6 +109,8 @@ std::string writeHermesRules(const Tool &tool, const std::string &rule,
                              bool isLoose);
 std::string writeXmlRules(const Tool &tool, const std::string &rule,
                           bool isLoose);
+TextPlace hermesTextPlace(const Tool &tool);
+TextPlace xmlTextPlace(const Tool &tool);
 
 } // namespace qwen
 

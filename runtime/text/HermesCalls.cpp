@@ -283,17 +283,39 @@ std::unique_ptr<CallReader> qwen::makeHermesReader(const Tools &tools) {
   return std::make_unique<HermesReader>(tools);
 }
 
+/// What a call has before its arguments.
+static std::string beforeArguments(const Tool &tool) {
+  return "{\"name\": \"" + jsonEscaped(tool.name) + "\", \"arguments\": ";
+}
+
+/// What the arguments of a tool with a grammar have before its string.
+static std::string beforeString(const TextGrammar &grammar) {
+  return "{\"" + jsonEscaped(grammar.parameter) + "\": ";
+}
+
+TextPlace qwen::hermesTextPlace(const Tool &tool) {
+  return {.before = "\n" + beforeArguments(tool) +
+                    beforeString(tool.grammar.value()) + "\"",
+          .end = "\"",
+          .isJson = true};
+}
+
 std::string qwen::writeHermesRules(const Tool &tool, const std::string &rule,
                                    bool isLoose) {
   using nlohmann::ordered_json;
+  std::string before = beforeArguments(tool), behind = "}";
   ordered_json schema = ordered_json::object();
-  if (!isLoose)
-    schema = tool.parameters;
-  requireObjects(schema);
-  schema["type"] = "object";
-  const std::string before =
-      "{\"name\": \"" + jsonEscaped(tool.name) + "\", \"arguments\": ";
+  if (tool.grammar) {
+    before += beforeString(*tool.grammar);
+    behind += "}";
+    schema["type"] = "string";
+  } else {
+    if (!isLoose)
+      schema = tool.parameters;
+    requireObjects(schema);
+    schema["type"] = "object";
+  }
   const LarkDocument document = larkDocument(schema, schema, rule + "-doc");
-  return rule + ": " + larkString(before) + " " + document.expression +
-         " \"}\"\n" + document.rules;
+  return rule + ": " + larkString(before) + " " + document.expression + " " +
+         larkString(behind) + "\n" + document.rules;
 }

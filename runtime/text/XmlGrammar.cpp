@@ -103,6 +103,16 @@ private:
 } // namespace
 
 static constexpr std::string_view kValueEnd = "\n</parameter>\n";
+
+/// What a call begins with.
+static std::string functionTag(const Tool &tool) {
+  return std::string(kFunction) + tool.name + ">\n";
+}
+
+static std::string parameterTag(const std::string &key) {
+  return std::string(kParameter) + key + ">\n";
+}
+
 /// The tags of parameters, which end a value whose own tag is missing, or what
 /// they all begin with where these are many or have letters of expressions.
 static std::vector<std::string> tagsOf(J properties) {
@@ -266,11 +276,7 @@ std::string XmlRules::write(bool isLoose) {
     refuse("a name with spaces or brackets, or of more than " +
                std::to_string(kMostName) + " bytes,",
            "a tool");
-  std::string call =
-      rule + ": " + larkString(std::string(kFunction) + tool.name + ">\n");
-  const auto tagOf = [](const std::string &key) {
-    return std::string(kParameter) + key + ">\n";
-  };
+  std::string call = rule + ": " + larkString(functionTag(tool));
   J properties = tool.parameters.value("properties", ordered_json::object());
   if (isLoose) {
     // Any parameters, whose values the reader makes JSON of.
@@ -278,7 +284,7 @@ std::string XmlRules::write(bool isLoose) {
     if (properties.is_object())
       for (const auto &[key, value] : properties.items())
         if (key.find('>') == std::string::npos)
-          names += (names.empty() ? "" : " | ") + larkString(tagOf(key));
+          names += (names.empty() ? "" : " | ") + larkString(parameterTag(key));
     if (names.empty())
       names = larkString(kParameter) + " /[^<>\\s\"]+/ " + larkString(">\n");
     call += " " + rule + "-any*";
@@ -295,7 +301,7 @@ std::string XmlRules::write(bool isLoose) {
       const std::string text = valueOf(
           {key, value, types, propertyValues(tool.parameters, key)}, value, 0);
       texts += name;
-      texts += ": " + larkString(tagOf(key)) + " " + text + "\n";
+      texts += ": " + larkString(parameterTag(key)) + " " + text + "\n";
     }
   }
   return call + " " + larkString(kFunctionEnd) + "\n" + texts;
@@ -304,4 +310,10 @@ std::string XmlRules::write(bool isLoose) {
 std::string qwen::writeXmlRules(const Tool &tool, const std::string &rule,
                                 bool isLoose) {
   return XmlRules(tool, rule).write(isLoose);
+}
+
+TextPlace qwen::xmlTextPlace(const Tool &tool) {
+  return {.before = "\n" + functionTag(tool) +
+                    parameterTag(tool.grammar.value().parameter),
+          .end = std::string(kValueEnd.substr(0, kValueEnd.size() - 1))};
 }

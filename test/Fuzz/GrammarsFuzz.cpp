@@ -1,14 +1,14 @@
 //===- GrammarsFuzz.cpp - Grammars of requests --------------------------===//
 //
-// The first byte is the kind of the grammar, the second one says which of the
-// allowed tokens come.
+// The first byte is the kind of the grammar, or the format of a call whose text
+// has it, the second one says which of the allowed tokens come.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Fuzz.h"
 
 #include "grammar/Gbnf.h"
-#include "grammar/Grammar.h"
+#include "grammar/ToolGrammar.h"
 
 #include "qwen/Import/Tokenizer/TokenizerBlob.h"
 #include "text/Unicode.h"
@@ -24,10 +24,38 @@ static const Tokenizer &tokenizer() {
   return made;
 }
 
+static int32_t tokenOf(const char *text) {
+  return *tokenizer().findAddedToken(text);
+}
+
 static const GrammarCompiler &compiler() {
-  static const auto made = makeGrammarCompiler(
-      tokenizer(), std::array{*tokenizer().findAddedToken("<|endoftext|>")});
+  static const auto made =
+      makeGrammarCompiler(tokenizer(), std::array{tokenOf("<|endoftext|>")});
   return *made;
+}
+
+/// A call of a tool whose text has this grammar.
+static std::unique_ptr<Grammar> callWith(const std::string &text, bool isRegex,
+                                         const CallFormat &format) {
+  Tool tool{.name = "f",
+            .parameters = {{"properties", {{"t", {{"type", "string"}}}}},
+                           {"required", {"t"}}},
+            .grammar = TextGrammar{"t", isRegex, text}};
+  return makeToolGrammar(compiler(),
+                         {.format = &format,
+                          .tools = std::make_shared<Tools>(Tools{tool}),
+                          .rules = CallRules{.isRequired = true}},
+                         {tokenOf("<|im_start|>"), tokenOf("<|im_end|>")});
+}
+
+static std::unique_ptr<Grammar> grammarOf(uint8_t first,
+                                          const std::string &text) {
+  constexpr uint8_t kKinds = 4;
+  if (const unsigned call = first % 8; call >= kKinds)
+    return callWith(text, call % 2, callFormats()[call / 2 % 2]);
+  const auto kind = static_cast<GrammarKind>(first % kKinds);
+  const bool isOther = kind == GrammarKind::Lark && isGbnf(text);
+  return compiler().compile({kind, isOther ? larkOfGbnf(text) : text});
 }
 
 /// The allowed token behind `from`, which every state has.
@@ -44,14 +72,15 @@ static int32_t tokenBehind(std::span<const uint32_t> allowed, uint32_t from) {
 /// Writes a text of a grammar.
 static void write(const Grammar &grammar, uint32_t seed) {
   const auto state = grammar.start();
-  for (int i = 0; i < 12 && !state->isDone(); ++i) {
+  for (int i = 0; i < 24 && !state->isDone(); ++i) {
     seed = seed * 1664525 + 1013904223;
     try {
       state->accept(tokenBehind(state->allowed(), seed >> 8));
     } catch (const Error &error) {
       // Its limits end an answer.
-      fuzz::require(std::string_view(error.what()).find("satisfy") ==
-                        std::string_view::npos,
+      const std::string_view message = error.what();
+      fuzz::require(message.find("satisfy") == message.npos &&
+                        message.find("no such token") == message.npos,
                     "an allowed token is refused");
       return;
     }
@@ -61,17 +90,14 @@ static void write(const Grammar &grammar, uint32_t seed) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size < 2)
     return 0;
-  const GrammarCompiler &with = compiler();
   const std::string text = toValidUtf8(fuzz::asText(data + 2, size - 2));
   std::unique_ptr<Grammar> grammar;
   try {
-    const auto kind = static_cast<GrammarKind>(data[0] % 4);
-    const bool isOther = kind == GrammarKind::Lark && isGbnf(text);
-    grammar = with.compile({kind, isOther ? larkOfGbnf(text) : text});
+    grammar = grammarOf(data[0], text);
   } catch (const Error &error) {
     const std::string_view message = error.what();
     fuzz::require(!message.empty(), "an error without a message");
-    fuzz::require(message != "the grammar cannot be made",
+    fuzz::require(message.find("the grammar cannot be made") == message.npos,
                   "llguidance panicked");
     return 0;
   }

@@ -228,7 +228,7 @@ def calls():
 
 
 def grammars():
-    """The first byte is the kind, the second one chooses tokens (GrammarsFuzz.cpp)."""
+    """The first byte is the kind or a format of calls, the second one chooses tokens (GrammarsFuzz.cpp)."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3, "pattern": "^a"}, "b": {"$ref": "#/$defs/b"}}, "required": ["a"],
               "additionalProperties": False, "$defs": {"b": {"type": "array", "items": {"enum": [1, None, "x"]}, "minItems": 1}}}
     parts = {"anyOf": [{"allOf": [{"minimum": 3}, {"maximum": 4.5}]}, {"type": "string", "format": "date"}, {"multipleOf": 5}, {"const": {"a": []}}]}
@@ -236,7 +236,8 @@ def grammars():
         "schema": (0, json.dumps(schema)), "parts": (0, json.dumps(parts)), "cycle": (0, '{"$ref": "#"}'), "any": (0, "true"),
         "regex": (1, "(a|[^b-d]{2,3})+\\d*?x"), "choice": (2, '["a", "ab", "\\"\\u00e9"]'),
         "lark": (3, 'start: item ("," item)*\nitem: WORD | "(" item ")"\nWORD: /[a-z]+/\n%ignore " "'),
-        "json": (3, 'start: "<" obj ">"\nobj: %json {"type": "object"}')}.items():
+        "json": (3, 'start: "<" obj ">"\nobj: %json {"type": "object"}'),
+        "text": (4, 'start: ("+" /.*/ "\\n")+ "\\"."\n'), "expression": (5, "[^a]{2,}\\n?|\"\\\\"), "tags": (6, 'start: "(" start? ")"\n%ignore /\\n/')}.items():
         put("Grammars", name, bytes([kind, 7]) + text.encode())
 
 

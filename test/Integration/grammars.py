@@ -308,6 +308,27 @@ def replays():
     server.stop()
 
 
+def promised_texts(server, mark, think):
+    """Drawn texts of custom tools are of their grammars, with and without a promised call."""
+    lark = 'start: "*** Begin" LF line+ "*** End" LF?\nline: ("+" | "-") /[a-z \\\\"]{0,9}/ LF\n%import common.LF\n'
+    formats = {"patch": ({"syntax": "lark", "definition": lark}, r'\*\*\* Begin\n([+-][a-z \\"]{0,9}\n)+\*\*\* End\n?'),
+               "code": ({"syntax": "regex", "definition": r"[A-Z]{2}\n[^a-z]{1,9}"}, r"[A-Z]{2}\n[^a-z]{1,9}")}
+    tools = [{"type": "custom", "name": name, "format": {"type": "grammar", **format}} for name, (format, _) in formats.items()]
+    names = set()
+    for seed in range(6):
+        for way in ({"tool_choice": "required"}, {"tool_choice": {"type": "custom", "name": "patch"}}, {"logit_bias": {mark: 100, think: -100}}):
+            answer = server.post("/v1/responses", input="Hi", seed=seed, max_output_tokens=160, tools=tools, parallel_tool_calls=False, **{"logit_bias": {think: -100}, **way})
+            for call in (item for item in answer["output"] if item["type"] == "custom_tool_call"):
+                names.add(call["name"])
+                fits = re.fullmatch(formats[call["name"]][1], call["input"])
+                checks.check(fits or answer["status"] == "incomplete", f"{way}: {call}")
+    checks.check(names == set(formats), f"drawn calls are of {names}")
+    wrong = {"type": "custom", "name": "f", "format": {"type": "grammar", "syntax": "lark", "definition": "start: A"}}
+    status, _, text = server.send("POST", "/v1/responses", {"input": "Hi", "tools": [wrong]})
+    error = json.loads(text)["error"]
+    checks.check(status == 400 and error["param"] == "tools[0].format" and 'the grammar of "f": at 1(8): unknown name' in error["message"], text)
+
+
 def promised_calls(model, kind, jsonschema):
     """Drawn calls have the tools' names, and arguments of their schemas."""
     server = Server(model, "--tool-format", kind)
@@ -358,6 +379,7 @@ def promised_calls(model, kind, jsonschema):
         status, _, text = server.send("POST", CHAT, {"messages": HI, **body})
         error = json.loads(text).get("error", {})
         checks.check(status == 400 and error["param"] == param and all(word in error["message"] for word in words), f"{body}: {status} {text}")
+    promised_texts(server, mark, think)
     server.stop()
 
 

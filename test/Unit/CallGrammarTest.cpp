@@ -24,6 +24,20 @@ static std::vector<int32_t> idsOf(std::string text) {
   return storiesTokenizer().encode(text, /*allowSpecial=*/true);
 }
 
+/// The same, each byte of a text beside marks as a token.
+static std::vector<int32_t> idsByByte(const std::string &text) {
+  std::vector<int32_t> ids;
+  for (const int32_t id : idsOf(text))
+    if (id == tokenOf(kOpen) || id == tokenOf(kClose))
+      ids.push_back(id);
+    else
+      for (const char byte : storiesTokenizer().tokenBytes(id))
+        ids.push_back(byteToken(byte));
+  return ids;
+}
+
+using Texts = std::vector<std::string>;
+
 static Tool toolOf(const std::string &name, const std::string &parameters) {
   return {name, ordered_json::parse(parameters)};
 }
@@ -345,5 +359,235 @@ TEST_F(CallGrammarTest, BoundsHostileSchemas) {
                "\"" + end + ", ";
     chain += R"("d1000": {}}})";
     EXPECT_NE(errorOf("hermes", chain).find("$ref"), std::string::npos);
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Texts with a grammar
+//===----------------------------------------------------------------------===//
+
+/// A tool whose text has a grammar, beside one without.
+static Tools textTools(const TextGrammar &grammar) {
+  Tool tool = toolOf("patch", R"({"type": "object", "properties": {"input":
+      {"type": "string"}}, "required": ["input"]})");
+  tool.grammar = grammar;
+  return {tool, toolOf("look", R"({"type": "object", "properties": {"input":
+      {"type": "string"}}, "required": ["input"]})")};
+}
+
+static std::string errorOfText(std::string_view format,
+                               const TextGrammar &grammar) {
+  try {
+    makeToolGrammar(compiler(),
+                    {.format = findCallFormat(format),
+                     .tools = std::make_shared<Tools>(textTools(grammar)),
+                     .rules = CallRules{.isRequired = true}},
+                    {tokenOf(kOpen), tokenOf(kClose)});
+  } catch (const Error &error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// A call of a tool with a text, in a format.
+static std::string textCall(std::string_view format, const std::string &name,
+                            const std::string &text) {
+  return format == "hermes"
+             ? hermes(name, "{\"input\": " + ordered_json(text).dump() + "}")
+             : xml(name, {"input", text});
+}
+
+/// Expects that calls with some texts may come, divided as the tokenizer does
+/// and by bytes, and that others may not.
+static void expectTexts(const TextGrammar &textGrammar,
+                        const std::vector<std::string> &accepted,
+                        const std::vector<std::string> &refused) {
+  const CallOptions calls = {
+      .tools = std::make_shared<Tools>(textTools(textGrammar)),
+      .rules = CallRules{}};
+  for (const std::string_view format : {"hermes", "xml"}) {
+    CallOptions options = calls;
+    options.format = findCallFormat(format);
+    const auto grammar =
+        makeToolGrammar(compiler(), options, {tokenOf(kOpen), tokenOf(kClose)});
+    const auto may = [&](const std::string &name, const std::string &text) {
+      const std::string call = textCall(format, name, text);
+      const std::string twice = "I do. " + call + "\n" + call;
+      const bool whole = accepts(*grammar, idsOf(twice));
+      EXPECT_EQ(accepts(*grammar, idsByByte(twice)), whole) << twice;
+      return whole;
+    };
+    for (const std::string &text : accepted)
+      EXPECT_TRUE(may("patch", text)) << format << " refuses " << text;
+    for (const std::string &text : refused) {
+      EXPECT_FALSE(may("patch", text)) << format << " accepts " << text;
+      EXPECT_TRUE(may("look", text)) << "the grammar is that of another tool";
+    }
+  }
+}
+
+// The grammar that Codex sends for patches.
+constexpr const char *kPatches = R"(start: begin_patch hunk+ end_patch
+begin_patch: "*** Begin Patch" LF
+end_patch: "*** End Patch" LF?
+
+hunk: add_hunk | delete_hunk | update_hunk
+add_hunk: "*** Add File: " filename LF add_line+
+delete_hunk: "*** Delete File: " filename LF
+update_hunk: "*** Update File: " filename LF change_move? change?
+
+filename: /(.+)/
+add_line: "+" /(.*)/ LF -> line
+
+change_move: "*** Move to: " filename LF
+change: (change_context | change_line)+ eof_line?
+change_context: ("@@" | "@@ " /(.+)/) LF
+change_line: ("+" | "-" | " ") /(.*)/ LF
+eof_line: "*** End of File" LF
+
+%import common.LF
+)";
+
+TEST_F(CallGrammarTest, KeepsTextsOfTools) {
+  const std::string head = "*** Begin Patch\n", end = "*** End Patch";
+  expectTexts({.parameter = "input", .definition = kPatches},
+              {head + "*** Add File: a.py\n+print(\"\\\\n東\")\n+\t\n" + end,
+               head + "*** Update File: a\n*** Move to: b\n@@ f\n-x\n+y\n \n" +
+                   end + "\n",
+               head + "*** Delete File: \"\\\"\n*** Delete File: </x>\n" + end},
+              {"", head + end, "print(1)", head + "*** Add File: a\nx\n" + end,
+               head + "*** Add File: a\n+x\n", head + "*** Add File: \n" + end,
+               head + "*** Delete File: a\n" + end + "\n\n",
+               "*** Begin Patch *** Delete File: a " + end});
+  expectTexts({.parameter = "input",
+               .isRegex = true,
+               .definition = R"([^a]{2}\n?|"\\\\")"},
+              {"bc", "東\n", "\n\n", "\"\\", "\n\n\n", "<\n"},
+              {"", "b", "ab", "bcd", "\"\\\\"});
+  // Expressions that would go on behind the text, and joined ones.
+  expectTexts({.parameter = "input",
+               .definition = "start: A | B\nA: /(?s:.)*/ & /[^x]*/\n"
+                             "B: ~/(?s:.*)y(?s:.*)/ & /x.*/"},
+              {"", "\n", "a\n\"</p>\n\n", "x\"", "\n</parameter"},
+              {"xy", "x\n", "ax"});
+  // A text that has a rule in itself, and white space that does not count.
+  expectTexts({.parameter = "input",
+               .definition = "start: \"(\" start? \")\"\n%ignore /[ \\n]/"},
+              {"()", "((\n( ) )\n)"}, {"(", "())", "()("});
+}
+
+TEST_F(CallGrammarTest, RefusesTextsWithWrongGrammars) {
+  for (const std::string_view format : {"hermes", "xml"}) {
+    EXPECT_EQ(
+        errorOfText(format, {.parameter = "input", .definition = "start: A"}),
+        "the grammar of \"patch\": at 1(8): unknown name: \"A\"");
+    EXPECT_EQ(
+        errorOfText(
+            format,
+            {.parameter = "input", .isRegex = true, .definition = "(a"}),
+        "the grammar of \"patch\": at 1(8): invalid regex \"(a\" (in regex): "
+        "regex parse error: unclosed group");
+    EXPECT_EQ(errorOfText(format,
+                          {.parameter = "input", .definition = "start: <[3]>"}),
+              "the grammar of \"patch\": tokens and max_tokens have no meaning "
+              "in the text of a tool");
+    EXPECT_EQ(errorOfText(format, {.parameter = "input",
+                                   .definition = "start: A\nA: /a/ & /b/"}),
+              "the grammar of \"patch\": a part of the grammar has no text: "
+              "multipleOf "
+              "within a range, patternProperties whose names are all in "
+              "properties, or a terminal");
+  }
+}
+
+// The reader ends a value there, so that no text with it may come.
+TEST_F(CallGrammarTest, EndsTextsWithTags) {
+  const Tools all = textTools(
+      {.parameter = "input", .definition = "start: \"a\\n</parameter>b\""});
+  const auto grammar = makeToolGrammar(compiler(),
+                                       {.format = findCallFormat("xml"),
+                                        .tools = std::make_shared<Tools>(all),
+                                        .rules = CallRules{.isRequired = true}},
+                                       {tokenOf(kOpen), tokenOf(kClose)});
+  const auto state = grammar->start();
+  for (const int32_t id : idsOf("<tool_call>\n<function=patch>\n"
+                                "<parameter=input>\na\n</parameter"))
+    state->accept(id);
+  EXPECT_THROW(state->allowed(), Error);
+}
+
+// The walk over all tokens finds what each of them finds alone.
+TEST_F(CallGrammarTest, AllowsWhatTextsMayGoOnWith) {
+  const CallOptions calls = {
+      .tools = std::make_shared<Tools>(textTools(
+          {.parameter = "input",
+           .definition =
+               "start: (/[a-z \"\\\\]+/ | \"\\n<\" /[a-z]+/)+ \"\\n\"?"})),
+      .rules = CallRules{.isRequired = true}};
+  for (const auto &[format, starts] :
+       {std::pair{"hermes",
+                  Texts{"\n{\"name\": \"patch\", \"arguments\": {\"input\":",
+                        " \"", "a\\", "\"b \\", "n<", "a\\u00", "0"}},
+        {"xml", Texts{"\n<function=patch>\n<parameter=input>", "\n", "a", "\n",
+                      "<x\n</", "parameter>"}}}) {
+    CallOptions options = calls;
+    options.format = findCallFormat(format);
+    const auto grammar =
+        makeToolGrammar(compiler(), options, {tokenOf(kOpen), tokenOf(kClose)});
+    std::vector<int32_t> before = {tokenOf(kOpen)};
+    for (const std::string &start : starts) {
+      for (const char byte : start)
+        before.push_back(byteToken(byte));
+      const auto begun = [&] {
+        auto state = grammar->start();
+        for (const int32_t id : before)
+          state->accept(id);
+        return state;
+      };
+      const auto state = begun();
+      const std::span<const uint32_t> allowed = state->allowed();
+      for (int32_t id = 0; id < storiesTokenizer().vocabSize(); ++id) {
+        const std::string_view bytes = storiesTokenizer().tokenBytes(id);
+        if (bytes.find_first_of("\"\\\n<") == bytes.npos && id % 64 != 0)
+          continue;
+        bool may = true;
+        try {
+          begun()->accept(id);
+        } catch (const Error &) {
+          may = false;
+        }
+        EXPECT_EQ(allows(allowed, id), may)
+            << format << " " << start << " " << bytes;
+      }
+    }
+  }
+}
+
+// An escape comes only where what it stands for may come.
+TEST_F(CallGrammarTest, BeginsNoEscapesThatCannotGoOn) {
+  const auto grammar = makeToolGrammar(
+      compiler(),
+      {.format = findCallFormat("hermes"),
+       .tools = std::make_shared<Tools>(textTools(
+           {.parameter = "input", .definition = "start: \"a\" /[\\n\\x1b]/"})),
+       .rules = CallRules{.isRequired = true}},
+      {tokenOf(kOpen), tokenOf(kClose)});
+  const auto state = grammar->start();
+  for (const int32_t id : idsOf(
+           "<tool_call>\n{\"name\": \"patch\", \"arguments\": {\"input\": \""))
+    state->accept(id);
+  for (const auto &[others, next] : {std::pair{"\\\"b", 'a'},
+                                     {"\"n", '\\'},
+                                     {"\"\\r", 'u'},
+                                     {"1", '0'},
+                                     {"1", '0'},
+                                     {"2", '1'},
+                                     {"a9", 'b'},
+                                     {"\\a", '"'}}) {
+    const std::span<const uint32_t> allowed = state->allowed();
+    for (const char *other = others; *other; ++other)
+      EXPECT_FALSE(allows(allowed, byteToken(*other))) << *other;
+    ASSERT_TRUE(allows(allowed, byteToken(next))) << next;
+    state->accept(byteToken(next));
   }
 }

@@ -28,6 +28,19 @@ inline const GrammarCompiler &compiler() {
   return *made;
 }
 
+/// The token of one byte.
+inline int32_t byteToken(char byte) {
+  static const std::vector<int32_t> byByte = [] {
+    std::vector<int32_t> ids(256, -1);
+    for (int32_t id = 0; id < storiesTokenizer().vocabSize(); ++id)
+      if (const std::string_view bytes = storiesTokenizer().tokenBytes(id);
+          bytes.size() == 1)
+        ids[static_cast<uint8_t>(bytes[0])] = id;
+    return ids;
+  }();
+  return byByte[static_cast<uint8_t>(byte)];
+}
+
 /// Why a text is no grammar, or "no error".
 inline std::string errorOf(GrammarKind kind, const std::string &text) {
   try {
@@ -63,17 +76,9 @@ inline bool accepts(const Grammar &grammar, std::span<const int32_t> ids) {
 
 /// The same of a text, as the tokenizer divides it and by bytes.
 inline bool accepts(const Grammar &grammar, const std::string &text) {
-  static const std::vector<int32_t> byByte = [] {
-    std::vector<int32_t> ids(256, -1);
-    for (int32_t id = 0; id < storiesTokenizer().vocabSize(); ++id)
-      if (const std::string_view bytes = storiesTokenizer().tokenBytes(id);
-          bytes.size() == 1)
-        ids[static_cast<uint8_t>(bytes[0])] = id;
-    return ids;
-  }();
   std::vector<int32_t> bytes;
   for (const char byte : text)
-    bytes.push_back(byByte[static_cast<uint8_t>(byte)]);
+    bytes.push_back(byteToken(byte));
   const bool whole = accepts(grammar, storiesTokenizer().encode(text));
   EXPECT_EQ(accepts(grammar, bytes), whole) << text;
   return whole;

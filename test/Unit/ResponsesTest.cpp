@@ -319,6 +319,11 @@ TEST(ResponsesTest, ToolsAreFunctions) {
   EXPECT_EQ(patch["parameters"]["properties"]["input"]["description"],
             "A text of this grammar (lark):\nstart: /x+/");
   EXPECT_EQ(patch["parameters"]["required"][0], "input");
+  ASSERT_EQ(conversation.grammars.size(), 1U);
+  const TextGrammar &grammar = conversation.grammars.at("apply_patch");
+  EXPECT_EQ(grammar.parameter, "input");
+  EXPECT_FALSE(grammar.isRegex);
+  EXPECT_EQ(grammar.definition, "start: /x+/");
   Lines expected;
   for (const char *type : {"web_search", "image_generation", "local_shell",
                            "file_search", "later_tool"})
@@ -378,7 +383,40 @@ TEST(ResponsesTest, HostedToolsAreRefusedOnlyWhereTheyAreChosen) {
             "tool_choice: tool_choice needs tools that the client runs");
 }
 
+// A grammar is a promise of its tool, as a strict schema is.
+TEST(ResponsesTest, GrammarsOfTextsArePromises) {
+  const auto promiseOf = [](const std::string &tools, bool hasGrammars) {
+    Notes notes;
+    ResponseParameters asked;
+    ResponseParameters::List::parse(
+        R"({"tools": [)" + tools + "]}",
+        {.vocabSize = 9, .hasGrammars = hasGrammars}, asked, &notes);
+    const auto rules =
+        callsOf(asked.conversation(), findCallFormat("xml")).rules;
+    const Lines lines = notes.take();
+    return (rules ? rules->parameter : "no promise") +
+           (lines.empty() ? "" : ", " + lines[0]);
+  };
+  const std::string function = R"({"type": "function", "name": "f"}, )",
+                    start = R"({"type": "custom", "name": "g", "format": )";
+  const std::string regex =
+      R"({"type": "grammar", "syntax": "regex", "definition": "a+"}})";
+  EXPECT_EQ(promiseOf(function + start + regex, true), "tools[1].format");
+  EXPECT_EQ(promiseOf(function + start + regex, false),
+            "no promise, tools[].format is described and not kept: this server "
+            "was built without llguidance");
+  EXPECT_EQ(promiseOf(start + R"({"type": "text"}})", true), "no promise");
+}
+
 TEST(ResponsesTest, WrongToolsAreRefused) {
+  EXPECT_EQ(errorOfBody(R"({"tools": [{"type": "custom", "name": "g", "format":
+              {"type": "grammar", "syntax": "gbnf", "definition": "a"}}]})"),
+            "tools[0].format.syntax: tools[0].format.syntax must be lark or "
+            "regex");
+  EXPECT_EQ(errorOfBody(R"({"tools": [{"type": "custom", "name": "g", "format":
+              {"type": "grammar", "syntax": "lark"}}]})"),
+            "tools[0].format.definition: tools[0].format.definition must be a "
+            "string that is not empty");
   EXPECT_EQ(errorOfBody(R"({"tools": {}})"),
             "tools: tools must be an array of tools");
   EXPECT_EQ(errorOfBody(R"({"tools": [{}]})"),

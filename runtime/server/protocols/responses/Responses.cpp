@@ -180,7 +180,8 @@ Conversation Asked::conversation() const {
                                       .tools = "tools",
                                       .choice = "tool_choice",
                                       .parallel = "parallel_tool_calls",
-                                      .strict = ".strict"},
+                                      .strict = ".strict",
+                                      .grammar = ".format"},
                             .variables = ownVariables};
   conversation.variables.update(otherVariables);
   if (instructions)

@@ -36,7 +36,7 @@ public:
            const std::string &about);
 
   ordered_json functions = ordered_json::array();
-  /// Name, namespace and whether it is custom, of each function.
+  /// A ToolName of each function, as an object.
   ordered_json names = ordered_json::array();
 
 private:
@@ -47,9 +47,9 @@ private:
                    const std::string &about);
   void addCustom(J tool, const std::string &name, const std::string &space,
                  const std::string &about);
+  ordered_json readGrammar(J format, const std::string &name);
   void store(J tool, const std::string &name, const std::string &space,
-             const std::string &about, bool isCustom,
-             const ordered_json &function);
+             const std::string &about, const ordered_json &function);
 
   const ParameterLimits &limits;
 };
@@ -83,7 +83,7 @@ std::string ToolReader::text(J tool, const char *key, const std::string &name) {
 /// Adds a function with the description of the tool, or else of its namespace.
 void ToolReader::store(J tool, const std::string &name,
                        const std::string &space, const std::string &about,
-                       bool isCustom, const ordered_json &function) {
+                       const ordered_json &function) {
   const std::string own = text(tool, "name", name);
   requireName(own, kMostName, name);
   const std::string full = responses::functionName(space, own);
@@ -94,7 +94,7 @@ void ToolReader::store(J tool, const std::string &name,
     described["description"] = shown;
   described.update(function);
   functions.push_back({{"type", "function"}, {"function", described}});
-  names.push_back({own, space, isCustom});
+  names.push_back({{"name", own}, {"space", space}});
 }
 
 void ToolReader::addFunction(J tool, const std::string &name,
@@ -116,7 +116,19 @@ void ToolReader::addFunction(J tool, const std::string &name,
   // Clients write false where they ask for nothing.
   if (strict == true && keepsPromise(name + ".strict", "true", limits))
     function["strict"] = true;
-  store(tool, name, space, about, false, function);
+  store(tool, name, space, about, function);
+}
+
+/// The syntax and the definition of the grammar of a text.
+ordered_json ToolReader::readGrammar(J format, const std::string &name) {
+  requireMembers(format, name, {"type", "syntax", "definition"}, limits);
+  J syntax = format.value("syntax", ordered_json());
+  J definition = format.value("definition", ordered_json());
+  if (syntax != "lark" && syntax != "regex")
+    refuseTool(name + ".syntax", "lark or regex");
+  if (!definition.is_string() || definition == "")
+    refuseTool(name + ".definition", "a string that is not empty");
+  return {{"syntax", syntax}, {"definition", definition}};
 }
 
 void ToolReader::addCustom(J tool, const std::string &name,
@@ -125,20 +137,25 @@ void ToolReader::addCustom(J tool, const std::string &name,
                  {"type", "name", "description", "format", "allowed_callers",
                   "async", "defer_loading"},
                  limits);
-  ordered_json value = {{"type", "string"}};
+  ordered_json value = {{"type", "string"}}, grammar;
   J format = tool.value("format", ordered_json());
   if (format.is_object() && format.value("type", ordered_json()) == "grammar") {
-    const std::string inner = name + ".format";
-    requireMembers(format, inner, {"type", "syntax", "definition"}, limits);
+    grammar = readGrammar(format, name + ".format");
     value["description"] = "A text of this grammar (" +
-                           text(format, "syntax", inner) + "):\n" +
-                           text(format, "definition", inner);
+                           grammar["syntax"].get<std::string>() + "):\n" +
+                           grammar["definition"].get<std::string>();
   }
   const ordered_json schema = {
       {"type", "object"},
       {"properties", {{responses::kCustomInput, value}}},
       {"required", ordered_json::array({responses::kCustomInput})}};
-  store(tool, name, space, about, true, {{"parameters", schema}});
+  store(tool, name, space, about, {{"parameters", schema}});
+  names.back()["isCustom"] = true;
+  if (limits.hasGrammars)
+    names.back()["grammar"] = grammar;
+  else if (!grammar.is_null())
+    limits.note(name + ".format is described and not kept: this server was "
+                       "built without llguidance");
 }
 
 void ToolReader::addSpace(J tool, const std::string &name) {
@@ -198,7 +215,13 @@ static ordered_json toolSchema(const ParameterLimits &limits, bool isNested) {
     {"type": "object", "required": ["type", "name"], "properties": {
       "type": {"const": "custom"},
       "name": {"type": "string", "minLength": 1, "maxLength": 128},
-      "description": {"type": ["string", "null"]}}}])");
+      "description": {"type": ["string", "null"]},
+      "format": {"anyOf": [
+        {"type": "null"},
+        {"type": "object", "properties": {"type": {"not": {"const": "grammar"}}}},
+        {"type": "object", "required": ["type", "syntax", "definition"], "properties": {
+          "type": {"const": "grammar"}, "syntax": {"enum": ["lark", "regex"]},
+          "definition": {"type": "string", "minLength": 1}}}]}}}])");
   if (!limits.hasGrammars && !limits.ignoreUnknown)
     kinds[0]["properties"]["strict"] = {{"enum", {false, nullptr}}};
   if (!limits.noTools.empty() && !limits.ignoreUnknown)
@@ -230,8 +253,16 @@ static ordered_json allToolsSchema(const ParameterLimits &limits) {
 void Tooling::setTools(J value) {
   tools = value["value"];
   functions = value["functions"];
-  for (J each : value["names"])
-    names.push_back({each[0], each[1], each[2]});
+  for (J each : value["names"]) {
+    ToolName tool = {.name = each["name"],
+                     .space = each["space"],
+                     .isCustom = each.contains("isCustom")};
+    if (J grammar = each.value("grammar", ordered_json()); !grammar.is_null())
+      tool.grammar = {.parameter = kCustomInput,
+                      .isRegex = grammar["syntax"] == "regex",
+                      .definition = grammar["definition"]};
+    names.push_back(std::move(tool));
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -391,8 +422,12 @@ void Tooling::addTo(Conversation &conversation) const {
     const ToolName &tool = names[i];
     if (!allowed || std::ranges::any_of(*allowed, [&](const ToolName &asked) {
           return isCalled(tool, asked);
-        }))
+        })) {
       conversation.tools.push_back(functions[i]);
+      if (tool.grammar)
+        conversation.grammars[functionName(tool.space, tool.name)] =
+            *tool.grammar;
+    }
     // A tool of a namespace may be chosen by its own name.
     if (toolChoice.kind == ToolChoice::Named && tool.name == toolChoice.name &&
         std::ranges::none_of(names, [&](const ToolName &other) {

@@ -25,6 +25,8 @@ struct ToolName {
   std::string space = {};
   /// Whether its calls have a text, not an object.
   bool isCustom = false;
+  /// What the text keeps to.
+  std::optional<TextGrammar> grammar = {};
 };
 
 /// The tools of a request, and which of them the answer calls.
