@@ -9,6 +9,7 @@ Compiles the checkpoint in each format, unless WORKDIR has the file, and replays
 takes the place of drawn tokens, so that any weights will do. Prints, of each text and number of sequences, the speed with as many drafts
 as DraftPace chooses over the speed without, and the bound: the greatest tau / c(k + 1) of the fixed numbers of drafts in --drafts, where tau
 are the tokens a step with k drafts and c the time of a step of as many rows over that of a step without drafts, medians of the same runs.
+--prune compiles the checkpoint without some layers as draft model, whose time is a part of c; --acceptance makes each draft right with a chance.
 The text "wrong" is made here: lookup finds drafts in it all the time, and none is right.
 --count prints the share of the tokens of each answer that lie in runs of 8 which stand earlier in the prompt or the answer.
 """
@@ -61,8 +62,9 @@ def wrong_text():
     return {"prompt": ids[:60], "answer": ids[60:]}
 
 
-def measure(args, file, texts, batch):
-    of = json.loads(output(BIN / "qwen-run", "bench", file, *(option for text in texts for option in ("--replay", text)), "--speculate", "lookup", "--batch", batch,
+def measure(args, file, drafts, texts, batch):
+    chance = [] if args.acceptance is None else ["--acceptance", args.acceptance]
+    of = json.loads(output(BIN / "qwen-run", "bench", file, *(option for text in texts for option in ("--replay", text)), "--speculate", drafts, "--batch", batch, *chance,
                            "--drafts", f"0,{args.drafts}", "--repetitions", args.repetitions, "-t", args.threads, "--json"))
     plain, paying, *fixed = of["runs"]
     seconds = {each["rows"]: each["median_seconds"] for each in of["step_seconds"] if each["steps"] >= 2}
@@ -87,6 +89,8 @@ def main():
     parser.add_argument("--drafts", default="1,3,7")
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--prune")
+    parser.add_argument("--acceptance", type=float)
     parser.add_argument("--count", type=pathlib.Path)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
@@ -100,11 +104,13 @@ def main():
     results = []
     for weights in args.weights:
         file = args.workdir / f"{args.checkpoint.name}.{weights}.qwen"
-        if not file.exists():
-            output(BIN / "qwen-opt", args.checkpoint, "-o", file, "--weights", weights, "--target", "native")
+        drafts = args.workdir / f"{args.checkpoint.name}.{weights}.{args.prune}.qwen" if args.prune else "lookup"
+        for model, options in ((file, []), (drafts, ["--prune", args.prune])):
+            if isinstance(model, pathlib.Path) and not model.exists():
+                output(BIN / "qwen-opt", args.checkpoint, "-o", model, "--weights", weights, "--target", "native", *options)
         for batch in args.batch:
             for name in args.texts:
-                of = measure(args, file, [wrong if name == "wrong" else ROOT / f"bench/texts/{name}.json"], batch)
+                of = measure(args, file, drafts, [wrong if name == "wrong" else ROOT / f"bench/texts/{name}.json"], batch)
                 results.append({"weights": weights, "batch": batch, "text": name, **of})
                 if not args.json:
                     print(f"{weights} {batch} {name:8} {of['gain']:.2f} ({of['later_gain']:.2f} after 50 tokens) of {of['bound']:.2f}, "

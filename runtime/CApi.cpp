@@ -221,7 +221,8 @@ sharesOf(const EngineOptions &options, const qwen_threads *own) {
 }
 
 qwen_model::qwen_model(const char *path, const EngineOptions &given,
-                       const qwen_threads *threads, const char *chatTemplate)
+                       const qwen_threads *threads, const char *chatTemplate,
+                       const char *draftModel)
     : Model(path, chatTemplate ? chatTemplate : "") {
   // That of the checkpoint is read when it is needed.
   if (chatTemplate && *chatTemplate)
@@ -229,7 +230,8 @@ qwen_model::qwen_model(const char *path, const EngineOptions &given,
   EngineOptions options = given;
   options.check = usableCheck(options.check, artifact().fileSize());
   auto [pool, budget] = sharesOf(options, threads);
-  running = makeEngine(*this, std::move(pool), budget, options);
+  running = makeEngine(*this, std::move(pool), budget, options,
+                       draftModel ? draftModel : "");
 }
 
 const char *qwen_last_error(void) { return lastError.c_str(); }
@@ -258,7 +260,7 @@ qwen_model *qwen_load(const char *path, const qwen_options *options) {
     if (from.pool && from.threads)
       throw Error("qwen_load: pool and threads are both set");
     return new qwen_model(path, engineOptionsOf(from), from.pool,
-                          from.chat_template);
+                          from.chat_template, from.draft_model);
   });
 }
 

@@ -22,7 +22,8 @@ struct qwen_threads {
 struct qwen_model : qwen::Model {
   /// `options` as qwen_options has them, and what it has besides. Throws Error.
   qwen_model(const char *path, const qwen::EngineOptions &options,
-             const qwen_threads *threads, const char *chatTemplate);
+             const qwen_threads *threads, const char *chatTemplate,
+             const char *draftModel);
 
   qwen::Engine &engine() { return *running; }
   const qwen::Engine &engine() const { return *running; }

@@ -50,7 +50,8 @@ def load(model: str | os.PathLike[str], **options: Any) -> Model:
     """Loads a model: a compiled file, the folder of a checkpoint, a GGUF file, or a name in Hugging Face's cache.
 
     What is not compiled is compiled into the cache of `qwen-run`, once. `options` are those of `qwen-run`: threads, sequences (answers at
-    once, 8 by default), kv_pages, check ("background", "now" or "off"), lock, max_memory in bytes, chat_template (Jinja) and others of qwen_options in qwenrt.h,
+    once, 8 by default), kv_pages, check ("background", "now" or "off"), lock, max_memory in bytes, chat_template (Jinja), speculate ("off", "auto", ...), draft_model (a
+    compiled file) and others of qwen_options in qwenrt.h,
     and options of the compile such as weights="q4_0". Raises Error with the line that `qwen-run` would print.
     """
     path = os.fspath(model)
@@ -64,8 +65,9 @@ def load(model: str | os.PathLike[str], **options: Any) -> Model:
         if name in given and given[name] not in words:
             raise Error(f"{name} is {given[name]!r} when one of {', '.join(words)} is needed")
         given[name] = words[given.get(name, next(iter(words)))]
-    if "chat_template" in given:
-        given["chat_template"] = texts_array([given["chat_template"]])[0]
+    for name in ("chat_template", "draft_model"):
+        if name in given:
+            given[name] = texts_array([given[name]])[0]
     try:
         return Model(Handle(path, sized(c.qwen_options, **given)))
     except TypeError as error:

@@ -48,6 +48,7 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
   drafts.reserve(static_cast<size_t>(rowsOfCall));
   places.reserve(static_cast<size_t>(engine.maxCallTokens()));
   wishes.reserve(sequences);
+  orders.reserve(sequences);
 }
 
 // Only memory can lack.
@@ -295,65 +296,6 @@ const Track *Batcher::findOrder() {
   return first;
 }
 
-void Batcher::draft() {
-  if (!drafter)
-    return;
-  const auto late = std::ranges::find_if(
-      order, [&](const Track *track) { return isLate(*track); });
-  // Each prompt may want a row in this step, and they get some tokens.
-  const int64_t prompts = std::ssize(order) - decoding;
-  const int64_t beside = engine.maxCallTokens() - rowsOfCall;
-  const int64_t kept =
-      prompts ? std::max(prompts, pace.leastPrompt() - beside) : 0;
-  int64_t left =
-      std::max<int64_t>(0, alignTo(decoding, rowsOfCall) - decoding - kept);
-  const std::span<Track *const> tracks(order.begin(), late);
-  wish(tracks, left);
-  int64_t spare = pages.spare();
-  for (size_t i = 0; i < tracks.size(); ++i) {
-    Track &track = *tracks[i];
-    const int64_t share =
-        fixedDrafts ? std::min(fixedDrafts,
-                               left / static_cast<int64_t>(tracks.size() - i))
-                    : wishes[i].count;
-    const int64_t count = draft(
-        track, std::min({share, wishes[i].most, pages.room(track, spare) - 1}));
-    spare -= pages.pagesFor(track, count + 1);
-    left -= count;
-    decoding += count;
-  }
-}
-
-void Batcher::wish(std::span<Track *const> tracks, int64_t most) {
-  wishes.clear();
-  for (Track *track : tracks) {
-    Job &job = track->job();
-    DraftWish &wish = wishes.emplace_back(&job.drafts().shares, 0, 0);
-    if (!job.hasDrafter())
-      continue;
-    attempt(job, [&] {
-      wish.strength = drafter->strength(*track);
-      if (wish.strength >= 0)
-        wish.most = std::min({most, mostDrafts, job.mostDrafts(),
-                              pages.room(*track, pages.spare()) - 1});
-    });
-  }
-  if (!fixedDrafts)
-    draftPace.choose(wishes, decoding, most);
-}
-
-int64_t Batcher::draft(Track &track, int64_t most) {
-  if (!track.job().hasDrafter() || most <= 0)
-    return 0;
-  drafts.clear();
-  attempt(track.job(), [&] { drafter->draft(track, most, drafts); });
-  const auto end = std::ranges::find_if(
-      drafts, [&](int32_t id) { return !model.hasToken(id); });
-  const int64_t count = std::min(most, end - drafts.begin());
-  track.draft(std::span(drafts).first(static_cast<size_t>(count)));
-  return count;
-}
-
 int64_t Batcher::promptLimit() const {
   const int64_t full = std::max<int64_t>(0, (decoding - 1) / rowsOfCall);
   // A few tokens in a further call would read all weights again.
@@ -409,7 +351,11 @@ void Batcher::step() {
       static_cast<double>(steadyNanoseconds() - start) * 1e-9;
   pace.record(decoding, promptTokens, seconds);
   if (drafter && promptTokens == 0)
-    draftPace.record(std::ssize(batch), seconds);
+    draftPace.record(std::ssize(batch),
+                     seconds - static_cast<double>(drafterNanoseconds) * 1e-9);
+  if (drafter)
+    for (const auto &[rows, ofCall] : drafter->calls())
+      draftPace.recordCall(rows, ofCall);
   ++sums.steps;
   sums.promptTokens += promptTokens;
   for (const std::unique_ptr<Job> &job : running.all())

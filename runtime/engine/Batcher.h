@@ -132,6 +132,10 @@ private:
   /// Fills `wishes` for tracks that decode, and has DraftPace share `most`
   /// drafts among them.
   void wish(std::span<Track *const> tracks, int64_t most);
+  /// Fills `orders` from `wishes`. At most `left` drafts have room.
+  void orderDrafts(std::span<Track *const> tracks, int64_t left);
+  /// Lets the drafter make the drafts of `orders`.
+  void prepareDrafts();
   /// Asks it for at most `most` tokens of a track. Returns their number.
   int64_t draft(Track &track, int64_t most);
   /// Maximum number of prompt tokens of this step beside those that decode.
@@ -196,6 +200,9 @@ private:
   std::vector<Step::Place> places;
   /// Those of the first tracks of `order`.
   std::vector<DraftWish> wishes;
+  std::vector<DraftOrder> orders;
+  /// Time that the drafter takes in this step.
+  int64_t drafterNanoseconds = 0;
   /// Rows of a track, [begin, end) of the rows of a call, from which a sampler
   /// draws. Null stands for the track's own.
   struct Range {

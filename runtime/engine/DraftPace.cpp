@@ -4,31 +4,17 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 using namespace qwen;
 
-/// How much longer a step is expected to be for each further row, before it is
-/// measured: between memory that is the limit and arithmetic that is.
-static constexpr double kRowCost = 0.06;
-
-/// Measurements of a number of rows before which their least counts.
-static constexpr int64_t kFirstTimes = 3;
-
-/// Steps after which one without drafts is measured again, and after which
-/// other numbers of rows are unknown: texts get longer, and other programs
-/// start and end.
-static constexpr int64_t kPlainSteps = 100, kKnownSteps = 500;
-
-/// How fast times follow longer and shorter ones. What disturbs a step makes it
-/// longer.
-static constexpr double kRiseRate = 0.1, kFallRate = 0.3;
-
-/// The greatest deviation of a step's time that counts, a factor of 1.65.
-static constexpr double kMostDeviation = 0.5;
+/// Steps after which one without drafts is measured again.
+static constexpr int64_t kPlainSteps = 100;
 
 /// Tokens a second that drafts must bring, in parts of those without.
 static constexpr double kLeastGain = 1.02;
+
+/// Steps in which the time must come back that a drafter takes to read a text.
+static constexpr double kStepsBehind = 100;
 
 /// The part of the time that drafts may take which seem not to pay.
 static constexpr double kSavedRate = 0.01;
@@ -54,73 +40,13 @@ size_t DraftShares::classOf(int64_t strength) {
                           kClasses - 1);
 }
 
-DraftPace::DraftPace(int64_t rows, int64_t drafts)
-    : steps(static_cast<size_t>(rows) + 1) {
+DraftPace::DraftPace(int64_t rows, int64_t drafts) : steps(rows), calls(rows) {
   for (size_t i = 0; i < DraftShares::kClasses; ++i)
     all.classes[i] = {kFirstWeight * kFirstShares[i], kFirstWeight};
   added.reserve(static_cast<size_t>(drafts));
+  stepSeconds.reserve(static_cast<size_t>(drafts) + 1);
+  rowsOfCalls.reserve(static_cast<size_t>(drafts));
   chances.reserve(static_cast<size_t>(rows));
-}
-
-//===----------------------------------------------------------------------===//
-// Times
-//===----------------------------------------------------------------------===//
-
-void DraftPace::record(int64_t rows, double seconds) {
-  if (seconds <= 0 || rows <= 0 || rows >= std::ssize(steps))
-    return;
-  Measured &of = steps[static_cast<size_t>(rows)];
-  of.last = ++measured;
-  const double time = std::log(seconds);
-  if (of.times++ < kFirstTimes) {
-    of.time = of.times == 1 ? time : std::min(of.time, time);
-    return;
-  }
-  const double off =
-      std::clamp(time - of.time, -kMostDeviation, kMostDeviation);
-  of.time += (off > 0 ? kRiseRate : kFallRate) * off;
-}
-
-bool DraftPace::isKnown(int64_t rows, int64_t within) const {
-  const Measured &of = steps[static_cast<size_t>(rows)];
-  return of.times >= kFirstTimes && of.last + within >= measured;
-}
-
-double DraftPace::expectedSeconds(int64_t rows) const {
-  // The nearest known numbers of rows on both sides, and the least.
-  int64_t least = 0, below = 0, above = 0;
-  for (int64_t i = 1; i < std::ssize(steps) && !above; ++i) {
-    if (!isKnown(i, kKnownSteps))
-      continue;
-    if (!least)
-      least = i;
-    (i <= rows ? below : above) = i;
-  }
-  const auto at = [&](int64_t i) {
-    return std::exp(steps[static_cast<size_t>(i)].time);
-  };
-  const auto usual = [](int64_t i) {
-    return 1 + kRowCost * static_cast<double>(i - 1);
-  };
-  if (!below)
-    return above ? at(above) * usual(rows) / usual(above) : usual(rows);
-  // Behind the last, times grow at least as fast as before it.
-  double each = at(below) * kRowCost / usual(below);
-  if (above)
-    each = (at(above) - at(below)) / static_cast<double>(above - below);
-  else if (below > least)
-    each = std::max(each, (at(below) - at(least)) /
-                              static_cast<double>(below - least));
-  return at(below) + each * static_cast<double>(rows - below);
-}
-
-double DraftPace::secondsOf(int64_t rows) const {
-  const Measured &of = steps[static_cast<size_t>(rows)];
-  const double expected = expectedSeconds(rows);
-  // A long time may have had another reason.
-  return of.times == 0 || of.times >= kFirstTimes
-             ? expected
-             : std::min(expected, std::exp(of.time));
 }
 
 //===----------------------------------------------------------------------===//
@@ -170,17 +96,30 @@ DraftWish *DraftPace::likeliest(std::span<DraftWish> wishes, double &best) {
   return found;
 }
 
+double DraftPace::addToCalls(const DraftWish &wish) {
+  const auto place = static_cast<size_t>(wish.count);
+  if (place == rowsOfCalls.size())
+    rowsOfCalls.push_back(0);
+  const int64_t rows = ++rowsOfCalls[place];
+  // Its first drafts measure what they cost.
+  if (!calls.isMeasured())
+    return 0;
+  return calls.secondsOf(rows) - (rows > 1 ? calls.secondsOf(rows - 1) : 0);
+}
+
 void DraftPace::choose(std::span<DraftWish> wishes, int64_t rows,
                        int64_t most) {
-  saved = std::min(1.0, saved + kSavedRate);
+  // Enough for the draft that costs most.
+  saved = std::min(std::max(1.0, price), saved + kSavedRate);
   chances.assign(wishes.size(), 1.0);
   added.clear();
+  rowsOfCalls.clear();
   // The gain of drafts is that over steps without.
-  if (!isKnown(rows, kPlainSteps))
+  if (!steps.isKnown(rows, kPlainSteps))
     return;
-  const double without = static_cast<double>(rows);
-  const double seconds = secondsOf(rows);
-  double tokens = without;
+  const auto without = static_cast<double>(rows);
+  stepSeconds.assign(1, steps.secondsOf(rows));
+  double tokens = without, ofCalls = 0, behind = 0;
   double best = kLeastGain;
   size_t count = 0;
   while (std::ssize(added) < most) {
@@ -188,11 +127,15 @@ void DraftPace::choose(std::span<DraftWish> wishes, int64_t rows,
     DraftWish *const wish = likeliest(wishes, next);
     if (!wish || (next < kLeastChance && !added.empty()))
       break;
+    ofCalls += addToCalls(*wish);
+    behind += wish->count == 0 ? wish->behind : 0;
     ++wish->count;
     added.push_back(wish);
     tokens += next;
-    const double gain =
-        tokens / without / secondsOf(rows + std::ssize(added)) * seconds;
+    const double ofStep = steps.secondsOf(rows + std::ssize(added)) + ofCalls;
+    stepSeconds.push_back(ofStep + behind);
+    const double gain = tokens / without * stepSeconds.front() /
+                        (ofStep + behind / kStepsBehind);
     if (gain > best) {
       best = gain;
       count = added.size();
@@ -201,9 +144,8 @@ void DraftPace::choose(std::span<DraftWish> wishes, int64_t rows,
   // A class that was wrong is tried again, in every other step at most: a
   // disturbed step without drafts seems long until others are measured.
   if (count < added.size()) {
-    const int64_t last = rows + static_cast<int64_t>(count);
-    const double price =
-        std::max(2 * kSavedRate, secondsOf(last + 1) / secondsOf(last) - 1);
+    price = std::max(2 * kSavedRate,
+                     stepSeconds[count + 1] / stepSeconds[count] - 1);
     if (price <= saved) {
       saved -= price;
       ++count;

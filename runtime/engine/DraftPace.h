@@ -1,13 +1,16 @@
 //===- DraftPace.h - Drafts that a step may run -----------------*- C++ -*-===//
 //
 // A draft costs its row and saves a step if it is right. From the shares of
-// drafts that were right and from measured times, this class computes how many
-// drafts give the most tokens a second. docs/decisions/0038 has the rules.
+// drafts that were right and from measured times of steps and of a drafter's
+// own calls, this class computes how many drafts give the most tokens a second.
+// docs/decisions/0038 has the rules.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef QWEN_RUNTIME_ENGINE_DRAFTPACE_H
 #define QWEN_RUNTIME_ENGINE_DRAFTPACE_H
+
+#include "engine/RowTimes.h"
 
 #include <array>
 #include <cstddef>
@@ -37,6 +40,8 @@ struct DraftWish {
   /// Drafter::strength, 0 or more.
   int64_t strength;
   int64_t most;
+  /// Drafter::secondsBehind.
+  double behind = 0;
   /// What DraftPace::choose has chosen, at most `most`.
   int64_t count = 0;
 };
@@ -53,42 +58,36 @@ public:
   /// Records that the first `accepted` of `drafted` drafts were right.
   void accept(DraftShares &shares, int64_t strength, int64_t drafted,
               int64_t accepted);
-  /// Records the time of a step without prompt tokens.
-  void record(int64_t rows, double seconds);
+  /// Records the time of a step without prompt tokens, less the drafter's.
+  void record(int64_t rows, double seconds) { steps.record(rows, seconds); }
+  /// Records a call of the drafter's own model (DraftCall).
+  void recordCall(int64_t rows, double seconds) { calls.record(rows, seconds); }
 
-  /// The seconds of a step of `rows` rows, as measured or expected from other
-  /// steps. One number of rows must be known.
-  double secondsOf(int64_t rows) const;
-  /// Whether steps of `rows` rows have been measured often, and lately.
-  bool isKnown(int64_t rows, int64_t steps) const;
   /// The chance that a draft is right if all drafts before it are.
   double chance(const DraftShares &shares, int64_t strength) const;
 
 private:
-  /// What is known of steps of a number of rows.
-  struct Measured {
-    /// The logarithm of the seconds, on average.
-    double time = 0;
-    int64_t times = 0;
-    /// The number of the last step of these rows.
-    int64_t last = 0;
-  };
-  /// The seconds by numbers of rows that are known.
-  double expectedSeconds(int64_t rows) const;
   /// The wish whose next draft is the likeliest, or null. `chances` are those
   /// of the last chosen drafts.
   DraftWish *likeliest(std::span<DraftWish> wishes, double &chance);
 
+  /// Adds the next draft of a wish to the calls of the drafter. Returns the
+  /// seconds that they take longer.
+  double addToCalls(const DraftWish &wish);
+
   DraftShares all;
-  std::vector<Measured> steps;
-  /// Number of measured steps.
-  int64_t measured = 0;
+  RowTimes steps, calls;
   /// The chance of each wish that all of its chosen drafts are right.
   std::vector<double> chances;
   /// The wishes of the drafts in the order in which they were added.
   std::vector<DraftWish *> added;
-  /// Time for drafts that seem not to pay, in steps.
-  double saved = 0;
+  /// The seconds of the step with none of them, with the first, and so on.
+  std::vector<double> stepSeconds;
+  /// The number of tracks that have a draft at each place behind their tokens.
+  std::vector<int64_t> rowsOfCalls;
+  /// Time for drafts that seem not to pay, and what the next one costs, in
+  /// steps.
+  double saved = 0, price = 1;
 };
 
 } // namespace qwen

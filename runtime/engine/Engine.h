@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace qwen {
@@ -107,6 +108,13 @@ public:
   int64_t snapshotEvery() const { return everySnapshot; }
   /// Which drafter its answers have.
   Speculate speculate() const { return speculation; }
+  /// A smaller model that drafts for its answers, or null.
+  Engine *draftEngine() const { return drafts.get(); }
+  /// Sets it, before there is a batcher. Only batchers of this engine may use
+  /// it.
+  void setDraftEngine(std::shared_ptr<Engine> engine) {
+    drafts = std::move(engine);
+  }
   SequenceState &state() { return sequenceState; }
   const SequenceState &state() const { return sequenceState; }
   /// The index in the batch of each token of the last call of `forward`.
@@ -248,6 +256,7 @@ private:
   int64_t callTokens;
   const int64_t everySnapshot;
   const Speculate speculation;
+  std::shared_ptr<Engine> drafts;
 
   Mapping arena;
   /// Rows of one call.

@@ -154,6 +154,10 @@ typedef struct qwen_options {
   const char *chat_template;
   /* A QWEN_SPECULATE number. */
   int32_t speculate;
+  /* The path of a smaller compiled model, ending with zero, which drafts where
+     `speculate` is QWEN_SPECULATE_AUTO. Its tokens are the same. NULL or "":
+     none. */
+  const char *draft_model;
 } qwen_options;
 
 /* Flags of the functions that convert text to ids. */

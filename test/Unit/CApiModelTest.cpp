@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <cstdlib>
 #include <memory>
 
@@ -23,14 +24,21 @@ using GrammarPtr = std::unique_ptr<qwen_grammar, With<qwen_grammar_free>>;
 using TemplatePtr = std::unique_ptr<qwen_template, With<qwen_template_free>>;
 } // namespace
 
-static ModelPtr load(const char *chatTemplate = nullptr) {
+static const char *storiesFile() {
+  const char *file = std::getenv("QWEN_STORIES");
+  return file ? file : "stories.qwen";
+}
+
+static ModelPtr load(const char *chatTemplate = nullptr,
+                     const char *draftModel = nullptr) {
   qwen_options options = {};
   options.size = sizeof(options);
   options.sequences = 2;
   options.threads = 2;
   options.chat_template = chatTemplate;
-  const char *file = std::getenv("QWEN_STORIES");
-  return ModelPtr(qwen_load(file ? file : "stories.qwen", &options));
+  options.speculate = draftModel ? QWEN_SPECULATE_AUTO : QWEN_SPECULATE_OFF;
+  options.draft_model = draftModel;
+  return ModelPtr(qwen_load(storiesFile(), &options));
 }
 
 static std::vector<int32_t> tokenize(const qwen_model &model,
@@ -85,6 +93,29 @@ static Answer answerOf(qwen_scheduler &scheduler) {
       }
   }
   return answer;
+}
+
+TEST(CApiModel, ADraftModelChangesNoAnswer) {
+  EXPECT_EQ(load(nullptr, "/no/model.qwen"), nullptr);
+  EXPECT_EQ(std::string(qwen_last_error()),
+            "cannot read /no/model.qwen: No such file or directory");
+  std::vector<int32_t> known;
+  for (const char *draftModel :
+       std::array<const char *, 2>{nullptr, storiesFile()}) {
+    const ModelPtr model = load(nullptr, draftModel);
+    ASSERT_NE(model, nullptr) << qwen_last_error();
+    const SchedulerPtr scheduler(qwen_scheduler_new(model.get(), nullptr));
+    const std::vector<int32_t> prompt = tokenize(*model, "Once upon a time");
+    qwen_request request = requestOf(prompt);
+    request.max_tokens = 100;
+    ASSERT_GT(qwen_submit(scheduler.get(), &request), 0) << qwen_last_error();
+    const Answer answer = answerOf(*scheduler);
+    EXPECT_EQ(answer.error, "");
+    EXPECT_GT(answer.ids.size(), 20U);
+    if (draftModel)
+      EXPECT_EQ(answer.ids, known);
+    known = answer.ids;
+  }
 }
 
 //===----------------------------------------------------------------------===//

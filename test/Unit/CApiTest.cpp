@@ -518,7 +518,7 @@ TEST_F(CApiTest, DamagedWeightsStopTheModel) {
 
 // Programs are compiled with these structs.
 TEST(CApi, StructsKeepTheirSizes) {
-  EXPECT_EQ(sizeof(qwen_options), 80u);
+  EXPECT_EQ(sizeof(qwen_options), 88u);
   EXPECT_EQ(sizeof(qwen_token), 24u);
   EXPECT_EQ(sizeof(qwen_failure), 16u);
   EXPECT_EQ(sizeof(qwen_bias), 8u);

@@ -103,6 +103,11 @@ protected:
     if (script.draft)
       rules.drafts = INT32_MAX;
     engine.emplace(manifest, nullptr, entries, *pool, options);
+    if (draftEntry)
+      engine->setDraftEngine(std::make_shared<Engine>(
+          draftManifest, nullptr, std::vector<ForwardFn *>{draftEntry}, *pool,
+          EngineOptions{.sequences = options.sequences,
+                        .kvPages = draftPages}));
     if (script.draft)
       rules.drafter = [this](Engine &) {
         return std::make_unique<ScriptedDrafter>(script);
@@ -172,6 +177,10 @@ protected:
   Manifest manifest = hashManifest(400, 64);
   std::vector<ForwardFn *> entries = {hashForward};
   Script script;
+  /// A draft model of Speculate::Auto, unless the entry is null, and its pages.
+  Manifest draftManifest = manifest;
+  ForwardFn *draftEntry = nullptr;
+  int64_t draftPages = 0;
   std::optional<ThreadPool> pool;
   std::optional<Engine> engine;
   std::optional<Batcher> batcher;
@@ -214,6 +223,26 @@ inline std::vector<Request> waysToDraw() {
       if (!isFree)
         request.constraint = std::make_shared<Thirds>();
     }
+  return requests;
+}
+
+/// 200 requests, many behind the same prompts.
+inline std::vector<Request> manyRequests() {
+  std::vector<Request> requests, ways;
+  for (int32_t i = 0; i < 200; ++i) {
+    // A constraint follows one answer.
+    if (ways.empty())
+      ways = waysToDraw();
+    Request &request = requests.emplace_back(std::move(ways.back()));
+    ways.pop_back();
+    // The cache has the first page of most of them.
+    request.prompt.ids = squareTokens(60 + i % 23, i % 5);
+    request.maxTokens = 20 + i % 17;
+    request.sampling.seed = static_cast<uint64_t>(i);
+    // Without logprobs, tokens are forced.
+    if (i % 3 == 0)
+      request.logprobs.reset();
+  }
   return requests;
 }
 

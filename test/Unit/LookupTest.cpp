@@ -103,6 +103,9 @@ public:
       drafts += run(machine, steps, others, seconds, rightChance);
     return drafts / static_cast<double>(machines.size());
   }
+  /// Seconds of a call of the drafter's own model, which makes one draft, and
+  /// of the text that it must read before its first one.
+  double ofCall = 0, behind = 0;
   /// How much faster the answers were than without drafts.
   double gain() { return std::exchange(without, 0) / std::exchange(with, 0); }
 
@@ -111,13 +114,14 @@ private:
     DraftPace pace{16, 8};
     DraftShares shares;
     std::mt19937 random;
+    bool hasRead = false;
   };
   double run(Machine &machine, int steps, int64_t others,
              const std::vector<double> &seconds, double rightChance) {
-    auto &[pace, shares, random] = machine;
+    auto &[pace, shares, random, hasRead] = machine;
     double drafts = 0;
     for (int i = 0; i < steps; ++i) {
-      DraftWish wish{&shares, 0, 7};
+      DraftWish wish{&shares, 0, 7, hasRead ? 0 : behind};
       pace.choose({&wish, 1}, others + 1, 7);
       int64_t right = 0;
       while (right < wish.count && real(random) < rightChance)
@@ -130,6 +134,11 @@ private:
       const double noise =
           1 + 0.02 * real(random) + (real(random) < 0.02 ? 3 : 0);
       pace.record(others + 1 + wish.count, taken * noise);
+      for (int64_t call = 0; ofCall > 0 && call < wish.count; ++call)
+        pace.recordCall(1, ofCall * noise);
+      with += ofCall * static_cast<double>(wish.count);
+      if (wish.count && !std::exchange(hasRead, true))
+        with += behind;
       without += seconds[static_cast<size_t>(others + 1)] *
                  static_cast<double>(right + 1);
       with += taken;
@@ -207,6 +216,39 @@ TEST(DraftPace, FollowsTheMachine) {
   }
   EXPECT_GT(answering.run(200, 0, seconds, 0.8), 2);
   EXPECT_LT(answering.run(600, 0, secondsBy(1), 0.8), 0.3);
+}
+
+// A draft of a model takes a call of that, and a step takes all of them.
+TEST(DraftPace, CountsTheCallsOfADrafter) {
+  for (const double ofCall : {0.001, 0.006})
+    for (const double right : {0.5, 0.8}) {
+      double best = 1;
+      for (int k = 1; k <= 7; ++k)
+        best = std::max(best, (1 - std::pow(right, k + 1)) / (1 - right) /
+                                  (1 + k * (0.05 + ofCall / 0.02)));
+      Answering answering;
+      answering.ofCall = ofCall;
+      answering.run(1500, 0, secondsBy(0.05), right);
+      EXPECT_GT(answering.gain(), 0.93 * best) << ofCall << " " << right;
+    }
+  Answering dear;
+  dear.ofCall = 0.01;
+  EXPECT_LT(dear.run(400, 0, secondsBy(0.05), 0.4), 0.1);
+  EXPECT_GT(dear.gain(), 0.97);
+}
+
+// Wrong drafts would not pay for it, however often they are tried.
+TEST(DraftPace, ReadsATextThatPays) {
+  Answering answering;
+  answering.ofCall = 0.004;
+  answering.behind = 0.1;
+  EXPECT_GT(answering.run(200, 0, secondsBy(0.05), 0.8), 1);
+  EXPECT_GT(answering.gain(), 1.2);
+  Answering dear;
+  dear.ofCall = 0.004;
+  dear.behind = 2;
+  dear.run(100, 0, secondsBy(0.05), 0.8);
+  EXPECT_GT(dear.gain(), 0.99);
 }
 
 TEST(DraftPace, LikelierAnswersGetTheRows) {
@@ -317,22 +359,8 @@ TEST_F(DrafterTest, ManyAnswersAreTheSame) {
   BatcherOptions rules;
   const auto run = [&](Speculate speculate = Speculate::Off) {
     open({.sequences = 6, .kvPages = 9, .speculate = speculate}, rules);
-    std::vector<Request> ways;
-    for (int32_t i = 0; i < 200; ++i) {
-      // A constraint follows one answer.
-      if (ways.empty())
-        ways = waysToDraw();
-      Request request = std::move(ways.back());
-      ways.pop_back();
-      // The cache has the first page of most of them.
-      request.prompt.ids = squareTokens(60 + i % 23, i % 5);
-      request.maxTokens = 20 + i % 17;
-      request.sampling.seed = static_cast<uint64_t>(i);
-      // Without logprobs, tokens are forced.
-      if (i % 3 == 0)
-        request.logprobs.reset();
+    for (Request &request : manyRequests())
       add(std::move(request));
-    }
     finish();
     EXPECT_GT(batcher->counts().preemptions, 0);
     EXPECT_GT(batcher->counts().cachedTokens, 0);

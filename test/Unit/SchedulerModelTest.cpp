@@ -54,6 +54,8 @@ struct Way {
   /// Number of times that all requests run.
   int rounds;
   bool hasDrafts = false;
+  /// Whether the same model in other weights drafts.
+  bool hasDraftModel = false;
 };
 
 /// Drafts from known answers to requests whose numbers are 1, 2 and so on.
@@ -110,14 +112,23 @@ protected:
 
   std::vector<Answer> run(const Way &way) {
     ThreadPool pool(way.threads);
-    Engine engine(artifact, pool,
-                  {.sequences = way.sequences, .kvPages = way.pages});
+    Engine engine(
+        artifact, pool,
+        {.sequences = way.sequences,
+         .kvPages = way.pages,
+         .speculate = way.hasDraftModel ? Speculate::Auto : Speculate::Off});
+    const Artifact other(pathOf("QWEN_STORIES_F32", "stories-f32.qwen"));
+    if (way.hasDraftModel)
+      engine.setDraftEngine(std::make_shared<Engine>(
+          other, pool, EngineOptions{.sequences = way.sequences}));
     std::vector<Answer> answers(requests.size());
     {
-      Scheduler scheduler(engine, {.queue = 1000,
-                                   .batcher = {.promptTokens = way.piece,
-                                               .prefixCache = way.prefixCache,
-                                               .drafter = drafterOf(way)}});
+      Scheduler scheduler(engine,
+                          {.queue = 1000,
+                           .batcher = {.promptTokens = way.piece,
+                                       .prefixCache = way.prefixCache,
+                                       .drafter = drafterOf(way),
+                                       .drafts = way.hasDraftModel ? 3 : 0}});
       for (int round = 0; round < way.rounds; ++round) {
         std::atomic<size_t> left = requests.size();
         for (size_t i = 0; i < requests.size(); ++i) {
@@ -179,11 +190,15 @@ TEST_F(SchedulerModelTest, GivesTheSameAnswersAtAnyLoad) {
     for (int32_t id : expected[i].ids)
       ASSERT_EQ(session.next(), id) << i;
   }
-  std::vector<Way> ways = {
-      {2, 0, 0, 2, true, 2},       {4, 8, 64, 1, true, 2},
-      {4, 8, 7, 3, false, 1},      {17, 10, 0, 4, true, 2},
-      {17, 0, 512, 1, false, 1},   {3, 16, 1, 2, true, 1},
-      {1, 0, 0, 2, true, 1, true}, {4, 8, 64, 3, true, 2, true}};
+  std::vector<Way> ways = {{2, 0, 0, 2, true, 2},
+                           {4, 8, 64, 1, true, 2},
+                           {4, 8, 7, 3, false, 1},
+                           {17, 10, 0, 4, true, 2},
+                           {17, 0, 512, 1, false, 1},
+                           {3, 16, 1, 2, true, 1},
+                           {1, 0, 0, 2, true, 1, true},
+                           {4, 8, 64, 3, true, 2, true},
+                           {4, 8, 64, 2, true, 1, false, true}};
   if (full())
     for (int32_t sequences : {2, 17})
       for (int64_t pages : {9, 0})
@@ -199,7 +214,11 @@ TEST_F(SchedulerModelTest, GivesTheSameAnswersAtAnyLoad) {
       ASSERT_TRUE(answers[i] == expected[i])
           << "request " << i << " with " << way.sequences << " sequences, "
           << way.pages << " pages, pieces of " << way.piece << ", "
-          << way.threads << " threads, drafts: " << way.hasDrafts;
+          << way.threads << " threads, drafts: " << way.hasDrafts << " "
+          << way.hasDraftModel;
+    // Many of the draws are the likeliest tokens.
+    if (way.hasDraftModel)
+      EXPECT_GT(sums.acceptedTokens * 5, sums.draftTokens);
     preemptions += sums.preemptions;
     cached += sums.cachedTokens;
   }

@@ -218,6 +218,30 @@ TEST_F(SessionTest, StepsWithDraftsAllocateNothing) {
   expectNoAllocations(batcher, 2);
 }
 
+// A smaller model that is wrong at times.
+TEST_F(SessionTest, StepsWithADraftModelAllocateNothing) {
+  manifest.model.context = 4000;
+  manifest.programs[0].limits.rows = 8;
+  ThreadPool two{2};
+  Engine wide(manifest, nullptr, {countingForward}, two,
+              {.sequences = 2, .speculate = Speculate::Auto});
+  wide.setDraftEngine(std::make_shared<Engine>(
+      manifest, nullptr, std::vector<ForwardFn *>{countingForward}, two,
+      EngineOptions{.sequences = 2}));
+  Batcher batcher(wide, {.drafts = 3});
+  for (RequestId id = 1; id <= 2; ++id) {
+    Request request;
+    request.prompt.ids.assign(300, static_cast<int32_t>(id));
+    request.sampling = {.temperature = 0.4F, .topK = 3, .seed = id};
+    batcher.add(std::make_unique<Job>(std::move(request), id, manifest.model));
+  }
+  for (int i = 0; i < 100; ++i)
+    batcher.step();
+  EXPECT_GT(batcher.counts().acceptedTokens, 0);
+  EXPECT_LT(batcher.counts().acceptedTokens, batcher.counts().draftTokens);
+  expectNoAllocations(batcher, 2);
+}
+
 // Lookup, and as many drafts as save time.
 TEST_F(SessionTest, StepsWithLookupAllocateNothing) {
   manifest.model.context = 4000;

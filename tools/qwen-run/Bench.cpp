@@ -336,6 +336,11 @@ void qwen::run::addBench(const Command &program) {
                  0, 1024)
       .defaultText("0")
       .needs(replay);
+  sub.addNumber("--acceptance", command->acceptance,
+                "Chance with which --replay makes a draft right, whatever the "
+                "text has; default is to replay the text",
+                0, 1)
+      .needs(replay);
   sub.addNumber("--repetitions", command->repetitions, "Number of measurements",
                 1, kMost);
   sub.addFlag("--json", command->json, "Print JSON");

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,8 @@ struct BenchCommand : RunFlags {
   /// Drafts of each answer in a step of the replay; 0: as many as save time.
   /// Empty: 0 alone.
   std::vector<int64_t> drafts;
+  /// The chance with which the replay takes a draft for the next token.
+  std::optional<double> acceptance;
   int64_t repetitions = 5;
   /// Also measures the memory bandwidth.
   bool bandwidth = false;

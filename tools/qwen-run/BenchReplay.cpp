@@ -9,6 +9,7 @@
 #include "Bench.h"
 #include "Output.h"
 #include "engine/Batcher.h"
+#include "engine/drafters/Drafters.h"
 
 #include "qwen/Support/InputError.h"
 #include "qwen/Support/JsonValue.h"
@@ -90,12 +91,53 @@ static ReplayText readReplay(const std::string &file, const Model &model) {
 }
 
 namespace {
+/// The drafts of each sequence, by their positions.
+using KnownDrafts = std::vector<std::map<int64_t, int32_t>>;
+
+/// Notes the drafts of another drafter. Request i + 1 is sequence i.
+class NotingDrafter final : public Drafter {
+public:
+  NotingDrafter(std::unique_ptr<Drafter> other, KnownDrafts &known)
+      : other(std::move(other)), known(known) {}
+
+  void begin(const Track &track) override { other->begin(track); }
+  int64_t strength(const Track &track) override {
+    return other->strength(track);
+  }
+  int64_t mostDrafts() const override { return other->mostDrafts(); }
+  double secondsBehind(const Track &track) override {
+    return other->secondsBehind(track);
+  }
+  void prepare(std::span<const DraftOrder> orders) override {
+    other->prepare(orders);
+  }
+  std::span<const DraftCall> calls() const override { return other->calls(); }
+  void draft(const Track &track, int64_t most,
+             std::vector<int32_t> &tokens) override {
+    other->draft(track, most, tokens);
+    auto &notes = known[static_cast<size_t>(track.job().id()) - 1];
+    notes.clear();
+    for (size_t i = 0; i < tokens.size(); ++i)
+      notes[track.settledSize() + static_cast<int64_t>(i)] = tokens[i];
+  }
+  void follow(Step &step) override { other->follow(step); }
+  void accept(const Track &track, int64_t drafted, int64_t accepted) override {
+    other->accept(track, drafted, accepted);
+  }
+  void end(const Track &track) override { other->end(track); }
+
+private:
+  const std::unique_ptr<Drafter> other;
+  KnownDrafts &known;
+};
+
 /// One run of all answers.
 class Replay {
 public:
   Replay(Engine &engine, const std::vector<ReplayText> &texts,
-         const BatcherOptions &options)
-      : batcher(engine, options), drawn(texts.size()) {
+         BatcherOptions options, std::optional<double> acceptance)
+      : acceptance(acceptance), known(texts.size()),
+        batcher(engine, noting(std::move(options))), drawn(texts.size()) {
     for (size_t i = 0; i < texts.size(); ++i)
       batcher.add(std::make_unique<Job>(requestOf(texts[i], i), i + 1,
                                         engine.manifest().model));
@@ -131,12 +173,27 @@ public:
   }
 
 private:
+  /// Options of a batcher that notes drafts, if they are to be right by chance.
+  BatcherOptions noting(BatcherOptions options) {
+    if (acceptance && !options.drafter)
+      options.drafter = [this](Engine &engine) {
+        return std::make_unique<NotingDrafter>(
+            makeDrafter(engine.speculate(), engine), known);
+      };
+    return options;
+  }
   Request requestOf(const ReplayText &text, size_t index) {
     Request request;
     request.prompt.ids = text.prompt;
     request.maxTokens = std::ssize(text.answer);
-    request.onDraw = [&text](std::span<const float>, int64_t position) {
-      return text.answer[static_cast<size_t>(position) - text.prompt.size()];
+    request.onDraw = [this, &text, index](std::span<const float>,
+                                          int64_t position) {
+      const auto place = static_cast<uint64_t>(position);
+      const auto draft = known[index].find(position);
+      if (draft == known[index].end())
+        return text.answer[place - text.prompt.size()];
+      const bool isRight = tokenRandoms(0, index, place).draw < *acceptance;
+      return isRight ? draft->second : std::max(draft->second - 1, 0);
     };
     request.onToken = [this, index](const TokenEvent &) {
       ++drawn[index];
@@ -158,6 +215,8 @@ private:
     return secondsSince(start);
   }
 
+  const std::optional<double> acceptance;
+  KnownDrafts known;
   Batcher batcher;
   std::vector<size_t> drawn;
   bool isOver = false;
@@ -236,7 +295,8 @@ measureReplays(const BenchCommand &command, Engine &engine,
       options.drafts = std::max<int64_t>(each.drafts, 0);
       if (each.drafts < 0)
         options.drafter = [](Engine &) { return std::unique_ptr<Drafter>(); };
-      each.runs.push_back(Replay(engine, texts, options).run(byRows));
+      each.runs.push_back(
+          Replay(engine, texts, options, command.acceptance).run(byRows));
     }
   return figures;
 }

@@ -1,6 +1,7 @@
 //===- Options.cpp - Options that several commands share ------------------===//
 
 #include "Options.h"
+#include "CommandTree.h"
 #include "Output.h"
 #include "TableOptions.h"
 
@@ -18,6 +19,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <limits>
 
 using namespace qwen;
@@ -73,6 +75,43 @@ static std::string dashed(std::string name) {
   return "--" + name;
 }
 
+/// Adds an option of the engine, by its type.
+template <typename T, typename Least, typename Most>
+static void addEngineOption(const Command &command, const std::string &names,
+                            RunFlags & /*flags*/, T &to,
+                            const std::string &unit, Least least, Most most,
+                            const std::string &help) {
+  addTableOption(command, names, to, unit, least, most, help);
+}
+
+/// A drafter's word, or the file of a smaller model.
+static void addEngineOption(const Command &command, const std::string &names,
+                            RunFlags &flags, Speculate &to,
+                            const std::string & /*unit*/, int /*least*/,
+                            size_t /*most*/, const std::string &help) {
+  const std::vector<std::string> words(kSpeculateWords.begin(),
+                                       kSpeculateWords.end());
+  const auto set = [&flags, &to, names, words](const std::string &value) {
+    const auto word = std::ranges::find(words, value);
+    flags.draftModel.clear();
+    to = static_cast<Speculate>(word - words.begin());
+    if (word != words.end())
+      return;
+    if (!std::filesystem::exists(value))
+      throw InvalidValue(names, quote(value) + " is none of " +
+                                    joined(words, ", ") + " and no file");
+    flags.draftModel = value;
+    to = Speculate::Auto;
+  };
+  command
+      .addText(names, set,
+               help + ", or with the smaller compiled model of "
+                      "a file, which has the same tokens")
+      .type(std::string(kFileType) + "|" + joined(words, "|"))
+      .suggest(words)
+      .defaultText(words[static_cast<size_t>(to)]);
+}
+
 void qwen::run::addRun(const Command &command, RunFlags &flags,
                        std::initializer_list<EnginePart> parts) {
   const auto has = [&](EnginePart part) {
@@ -84,8 +123,8 @@ void qwen::run::addRun(const Command &command, RunFlags &flags,
 #define QWEN_ENGINE_OPTION(Part, Type, Field, Name, Short, Default, Unit,      \
                            Least, Most, Help)                                  \
   if (has(EnginePart::Part))                                                   \
-    addTableOption(command, (*(Short) ? "-" Short "," : "") + dashed(#Name),   \
-                   flags.engine.Field, Unit, Least, Most, Help);
+    addEngineOption(command, (*(Short) ? "-" Short "," : "") + dashed(#Name),  \
+                    flags, flags.engine.Field, Unit, Least, Most, Help);
 #include "engine/EngineOptions.def"
   if (flags.anyThreads)
     command.option("--threads")
@@ -278,12 +317,12 @@ std::shared_ptr<MemoryBudget> RunFlags::budget() const {
 
 std::unique_ptr<Engine>
 RunFlags::start(const Model &model, const EngineOptions &engineOptions) const {
-  if (engineOptions.speculate > Speculate::Auto &&
+  if ((engineOptions.speculate > Speculate::Auto || !draftModel.empty()) &&
       stepBackOf(model.manifest()) == 0)
     writeError("qwen-run: " + model.path() +
                " gets no drafts: its fixed state cannot step back; compile it "
                "with --step-back\n");
-  return makeEngine(model, pool(), budget(), engineOptions);
+  return makeEngine(model, pool(), budget(), engineOptions, draftModel);
 }
 
 EngineOptions RunFlags::options(const Model &model) const {

@@ -82,6 +82,8 @@ private:
 struct RunFlags {
   ModelFile file;
   EngineOptions engine;
+  /// A file with a smaller model whose drafts the answers have, or empty.
+  std::string draftModel;
   /// Whether there may be more threads than cores.
   bool anyThreads = false;
 

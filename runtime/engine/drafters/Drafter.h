@@ -14,12 +14,25 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace qwen {
 
 class Engine;
 class Step;
+
+/// The number of drafts that a track gets in a step, 1 or more.
+struct DraftOrder {
+  const Track *track;
+  int64_t count;
+};
+
+/// A call of a drafter's own model, which made a draft of `rows` tracks.
+struct DraftCall {
+  int64_t rows;
+  double seconds;
+};
 
 /// Proposes tokens. The batcher owns it and calls it on its thread. An Error,
 /// or std::bad_alloc, of a function with a track ends the request of that.
@@ -39,6 +52,19 @@ public:
   /// first of another time whose strength was i more (DraftPace). Must allocate
   /// nothing.
   virtual int64_t strength(const Track & /*track*/) { return 0; }
+  /// The most drafts of a track in a step.
+  virtual int64_t mostDrafts() const { return INT64_MAX; }
+  /// Seconds that the drafter expects to take before the first draft of a
+  /// track, beside its `calls`: for text that it has not read. Comes behind
+  /// `strength`.
+  virtual double secondsBehind(const Track & /*track*/) { return 0; }
+  /// Comes once in a step, behind `strength` of its tracks and before `draft`,
+  /// for a drafter that makes the drafts of several tracks together. An Error
+  /// ends the requests of `orders`. Must allocate nothing.
+  virtual void prepare(std::span<const DraftOrder> /*orders*/) {}
+  /// The calls that the drafts of this step took. DraftPace learns from them
+  /// what a draft costs.
+  virtual std::span<const DraftCall> calls() const { return {}; }
   /// Appends at most `most` tokens, which is 1 or more, to follow the settled
   /// ones of a track. Comes behind `strength`. A token that is not in the
   /// vocabulary ends them. Must allocate nothing.

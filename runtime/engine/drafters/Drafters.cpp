@@ -3,6 +3,7 @@
 #include "engine/drafters/Drafters.h"
 
 #include "engine/Engine.h"
+#include "engine/drafters/DraftModel.h"
 
 #include <algorithm>
 #include <array>
@@ -25,6 +26,8 @@ std::unique_ptr<Drafter> qwen::makeDrafter(Speculate which, Engine &engine) {
   };
   if (which == Speculate::Off)
     return nullptr;
+  if (which == Speculate::Auto && engine.draftEngine())
+    return makeDraftModel(engine, *engine.draftEngine());
   const auto first = static_cast<size_t>(Speculate::Auto) + 1;
   const auto index = static_cast<size_t>(which);
   return kMakes[index < first ? 0 : index - first](engine);

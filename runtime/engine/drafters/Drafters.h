@@ -18,7 +18,8 @@ namespace qwen {
 /// drafts need.
 int64_t stepBackOf(const Manifest &manifest);
 
-/// The drafter of `which`; null if that is off. Only memory can lack.
+/// The drafter of `which`; null if that is off. Engine::draftEngine is the best
+/// one of an engine. Only memory can lack.
 std::unique_ptr<Drafter> makeDrafter(Speculate which, Engine &engine);
 
 } // namespace qwen

@@ -1,0 +1,63 @@
+"""Drafts of a smaller model (--speculate FILE): the answers of plain decoding, and models that cannot draft.
+
+  draft_model.py STORIES MODEL WORKDIR
+"""
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from checks import Checks, compile_model, run
+
+STORIES, MODEL, WORK = (pathlib.Path(a) for a in sys.argv[1:])
+WORK.mkdir(parents=True, exist_ok=True)
+checks = Checks()
+PROMPT = "Once upon a time, there was a little"
+
+
+def generate(*options):
+    return run(["qwen-run", "generate", MODEL, "-p", PROMPT, "-n", "150", "--ignore-eos", *options])
+
+
+def ids_of(text):
+    return [int(each) for each in text.replace(",", " ").split()]
+
+
+def accepted(drafts, text):
+    """The share of drafts that a text confirms, with one in each step."""
+    figures = json.loads(run(["qwen-run", "bench", MODEL, "--replay", text, "--speculate", drafts, "--drafts", "1", "--repetitions", "1", "--json"]))
+    return figures["runs"][1]["accepted"]
+
+
+pruned = compile_model(STORIES, WORK / "pruned.qwen", "--prune", "layers:2-5")
+greedy = generate("--speculate", "off", "--temperature", "0")
+for drafts in (MODEL, pruned):
+    checks.expect(f"a greedy answer with drafts of {drafts.name}", generate("--speculate", drafts, "--temperature", "0"), greedy)
+    for seed in ("1", "2"):
+        sampled = ("--temperature", "1", "--repetition-penalty", "1.1", "--seed", seed)
+        checks.expect(f"a sampled answer with drafts of {drafts.name}", generate("--speculate", drafts, *sampled), generate("--speculate", "off", *sampled))
+prompt = run(["qwen-run", "tokenize", MODEL, "-p", PROMPT])
+answer = run(["qwen-run", "generate", MODEL, "--ids", ",".join(map(str, ids_of(prompt))), "-n", "150", "--ignore-eos", "--temperature", "0", "--repetition-penalty", "1"])
+replay = WORK / "greedy.json"
+replay.write_text(json.dumps({"prompt": ids_of(prompt), "answer": ids_of(answer)}))
+checks.expect("drafts of the model itself", accepted(MODEL, replay), 1)
+share = accepted(pruned, replay)
+checks.check(0.3 < share < 0.9, f"two of six layers give {share} of the tokens")
+print(f"two of six layers: {share:.2f}")
+
+# Two tokens have each other's ids.
+other = WORK / "other"
+shutil.rmtree(other, ignore_errors=True)
+shutil.copytree(STORIES, other, ignore=shutil.ignore_patterns("golden"))
+tokenizer = json.loads((other / "tokenizer.json").read_text())
+vocab = tokenizer["model"]["vocab"]
+one, two = (next(token for token, at in vocab.items() if at == id) for id in (700, 701))
+vocab[one], vocab[two] = 701, 700
+(other / "tokenizer.json").write_text(json.dumps(tokenizer))
+wrong = compile_model(other, WORK / "other.qwen")
+failed = subprocess.run(["qwen-run", "generate", MODEL, "-p", PROMPT, "--speculate", wrong], capture_output=True, text=True)
+text = [token.replace("\u0120", " ") for token in (one, two)]
+checks.expect("a model with another tokenizer", (failed.returncode, failed.stderr),
+              (1, f'qwen-run: {wrong} cannot draft for {MODEL}: its token 700 is "{text[1]}", not "{text[0]}"\n'))
+checks.finish()
