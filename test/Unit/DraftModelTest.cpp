@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 using namespace qwen;
 using namespace qwen::test;
 
@@ -14,6 +16,9 @@ static bool isRightBehind(uint64_t hash) { return hash >> 40 & 1; }
 
 /// Calls of the draft model, the greatest position in them, and their tokens.
 static int64_t draftCalls, lastPosition, draftTokens;
+
+/// What it has drawn from: 24 bits of the hash of a text each.
+static std::vector<uint64_t> draftTexts;
 
 namespace {
 enum class Quality { Right, Wrong, Sometimes, Fails };
@@ -38,6 +43,7 @@ static void draftForward(const Context *context, int32_t thread,
     const std::span logits(context->result + row * 48, 37);
     // The logit of a token has 24 bits of the hash behind it.
     const auto bits = static_cast<uint64_t>(logits[0] * 0x1p22F);
+    draftTexts.push_back(bits);
     if (kQuality == Quality::Wrong ||
         (kQuality == Quality::Sometimes && !isRightBehind(bits << 40)))
       std::ranges::rotate(logits, logits.begin() + 1);
@@ -56,6 +62,7 @@ protected:
                 int threads = 1) {
     draftEntry = entry;
     draftCalls = lastPosition = draftTokens = 0;
+    draftTexts.clear();
     EngineOptions all = options;
     all.speculate = entry ? Speculate::Auto : Speculate::Off;
     open(all, {.drafts = drafts}, threads);
@@ -168,6 +175,34 @@ TEST_F(DraftModelTest, StepsBackToTheSettledTokens) {
   }
 }
 
+// Constraints append tokens that no draft has been compared with.
+TEST_F(DraftModelTest, DraftsFollowTheText) {
+  openWith(draftForward<Quality::Sometimes, hashForward>, {.sequences = 6}, 3);
+  std::map<RequestId, std::vector<int32_t>> texts;
+  for (Request &request : waysToDraw()) {
+    request.logprobs.reset();
+    request.prompt.ids = squareTokens(9, static_cast<int32_t>(texts.size()));
+    request.maxTokens = 80;
+    std::vector<int32_t> prompt = request.prompt.ids;
+    texts[add(std::move(request))] = std::move(prompt);
+  }
+  finish();
+  std::set<uint64_t> known;
+  for (auto &[id, text] : texts) {
+    text.insert(text.end(), answers[id].ids.begin(), answers[id].ids.end());
+    uint64_t hash = 0;
+    for (int32_t token : text)
+      known.insert(static_cast<uint64_t>(
+          hashLogit(hash = hashAfter(hash, token), 0) * 0x1p22F));
+  }
+  const BatcherCounts counts = batcher->counts();
+  EXPECT_GT(counts.drafts, 100);
+  EXPECT_GE(
+      std::ranges::count_if(
+          draftTexts, [&](uint64_t text) { return known.contains(text); }),
+      counts.drafts);
+}
+
 /// The next token depends on the last one.
 static void chainForward(const Context *context, int32_t thread, int32_t) {
   const CountOfCall &wanted = context->counts[kWantedTokens];
@@ -202,6 +237,8 @@ TEST_F(DraftModelTest, AnswersWithoutAPlaceHaveNoDrafts) {
     EXPECT_TRUE(greedy(draftForward<Quality::Right, hashForward>, 3, 3) ==
                 known);
     EXPECT_EQ(batcher->counts().acceptedTokens, batcher->counts().draftTokens);
+    // Each text is read once.
+    EXPECT_LT(draftTokens, 3 * (9 + 60) + 3);
     return batcher->counts().draftTokens;
   };
   // A place takes seven pages of 64 positions.
