@@ -497,20 +497,37 @@ qwen_sampler *qwen_sampler_copy(const qwen_sampler *sampler) {
                               [&] { return new qwen_sampler(*sampler); });
 }
 
+/// Writes the logs of the probabilities of ids.
+template <typename NumberType>
+static void writeLogprobs(const qwen_model &model, const float *logits,
+                          std::span<const int32_t> ids, NumberType *to) {
+  const ModelInfo &info = model.info();
+  const double sum = logSumExp({logits, static_cast<size_t>(info.vocabSize)});
+  for (const int32_t id : ids) {
+    info.requireToken(id);
+    *to++ = static_cast<NumberType>(logits[id] - sum);
+  }
+}
+
 int32_t qwen_logprobs(const qwen_model *model, const float *logits,
                       const int32_t *ids, size_t count, float *logprobs) {
   return with<int32_t>(__func__, model, [&](Need need) {
     need("logits", logits);
-    if (count) {
-      need("ids", ids);
-      need("logprobs", logprobs);
-    }
-    const ModelInfo &info = model->manifest().model;
-    const double sum = logSumExp({logits, static_cast<size_t>(info.vocabSize)});
-    for (size_t i = 0; i < count; ++i) {
-      info.requireToken(ids[i]);
-      logprobs[i] = static_cast<float>(logits[ids[i]] - sum);
-    }
+    need("ids", ids, count);
+    need("logprobs", logprobs, count);
+    writeLogprobs(*model, logits, {ids, count}, logprobs);
+    return 0;
+  });
+}
+
+int32_t qwen_double_logprobs(const qwen_model *model, const float *logits,
+                             const int32_t *ids, size_t count,
+                             double *logprobs) {
+  return with<int32_t>(__func__, model, [&](Need need) {
+    need("logits", logits);
+    need("ids", ids, count);
+    need("logprobs", logprobs, count);
+    writeLogprobs(*model, logits, {ids, count}, logprobs);
     return 0;
   });
 }

@@ -70,6 +70,37 @@ int64_t qwen_encode_chat(const qwen_model *model, const char *json, size_t size,
   });
 }
 
+const TurnRules &qwen_model::turnRules() const {
+  std::call_once(rulesMade, [&] { rules = turnRulesOf(chatFormat()); });
+  return rules;
+}
+
+/// Throws Error for messages that turnsFor does not take.
+static void checkMessages(Need need, const nlohmann::ordered_json &messages) {
+  const auto isText = [](const auto &message, const char *name) {
+    return message.contains(name) && message[name].is_string();
+  };
+  const auto isMessage = [&](const auto &each) {
+    return each.is_object() && isText(each, "role") && isText(each, "content");
+  };
+  if (!messages.is_array() || !std::ranges::all_of(messages, isMessage))
+    throw Error(std::string(need.function) +
+                ": messages must be an array of objects, each with a role and "
+                "a content, which are strings");
+}
+
+int64_t qwen_chat_turns(const qwen_model *model, const char *json, size_t size,
+                        char *text, size_t capacity) {
+  return with<int64_t>(__func__, model, [&](Need need) {
+    auto given = variablesOf(need, json, size);
+    need("text", text, capacity);
+    auto &messages = given["messages"];
+    checkMessages(need, messages);
+    messages = turnsFor(model->turnRules(), messages);
+    return copyOut(given.dump(), text, capacity);
+  });
+}
+
 qwen_template *qwen_template_new(const qwen_model *model, const char *text,
                                  size_t size) {
   return with<qwen_template *>(__func__, model, [&](Need need) {

@@ -1,7 +1,9 @@
 //===- CApiGrammar.cpp - C interface of grammars --------------------------===//
 
 #include "CApiModel.h"
+#include "CApiStruct.h"
 #include "grammar/AnswerConstraint.h"
+#include "grammar/ToolGrammar.h"
 
 #include "qwen/Support/JsonValue.h"
 
@@ -74,19 +76,42 @@ static GrammarSource sourceOf(Need need, int32_t kind, std::string_view text) {
   return source;
 }
 
+/// What a program gets.
+static qwen_grammar *wrap(const qwen_model &model,
+                          std::shared_ptr<const Grammar> grammar) {
+  return new qwen_grammar{
+      &model, [&model, grammar = std::move(grammar)](
+                  std::span<const int32_t> prompt, bool afterReasoning) {
+        if (afterReasoning)
+          requireMarks(&model.answerFormat());
+        return std::make_shared<ParsedConstraint>(model, *grammar, prompt,
+                                                  afterReasoning);
+      }};
+}
+
 qwen_grammar *qwen_grammar_new(const qwen_model *model, int32_t kind,
                                const char *text, size_t size) {
   return with<qwen_grammar *>(__func__, model, [&](Need need) {
     need("text", text);
     const GrammarSource source = sourceOf(need, kind, {text, size});
-    std::shared_ptr<const Grammar> grammar = model->grammars().compile(source);
-    return new qwen_grammar{
-        model, [=](std::span<const int32_t> prompt, bool afterReasoning) {
-          if (afterReasoning)
-            requireMarks(&model->answerFormat());
-          return std::make_shared<ParsedConstraint>(*model, *grammar, prompt,
-                                                    afterReasoning);
-        }};
+    return wrap(*model, model->grammars().compile(source));
+  });
+}
+
+qwen_grammar *qwen_grammar_new_calls(const qwen_model *model,
+                                     const qwen_call_rules *rules) {
+  return with<qwen_grammar *>(__func__, model, [&](Need need) {
+    need("rules", rules);
+    const auto from = readStruct("qwen_grammar_new_calls: rules", *rules);
+    need("tools", from.tools);
+    CallOptions calls =
+        callOptionsOf(need.function, *model, from.tools, from.tool_format);
+    if (calls.tools->empty())
+      throw Error("qwen_grammar_new_calls: there are no tools");
+    calls.rules = CallRules{.isRequired = from.is_required != 0,
+                            .isSingle = from.is_single != 0};
+    return wrap(*model, makeToolGrammar(model->grammars(), calls,
+                                        CallMarks::of(model->tokenizer())));
   });
 }
 

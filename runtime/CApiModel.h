@@ -8,6 +8,8 @@
 #include "engine/Sampler.h"
 #include "grammar/Grammar.h"
 #include "model/MakeEngine.h"
+#include "model/Turns.h"
+#include "text/CallParser.h"
 
 #include "qwen/Support/Error.h"
 
@@ -37,11 +39,15 @@ struct qwen_model : qwen::Model {
   std::vector<int32_t> ends() const;
   /// Makes it first. Throws Error.
   const qwen::GrammarCompiler &grammars() const;
+  /// What its chat template takes. Throws Error without one.
+  const qwen::TurnRules &turnRules() const;
 
 private:
   std::unique_ptr<qwen::Engine> running;
   mutable std::once_flag grammarsMade;
   mutable std::unique_ptr<qwen::GrammarCompiler> compiler;
+  mutable std::once_flag rulesMade;
+  mutable qwen::TurnRules rules;
 };
 
 /// What a grammar begins an answer with. A function, so that programs that make
@@ -125,6 +131,11 @@ void checkFlags(const char *function, int32_t flags, int32_t known);
 SamplerOptions samplerOptionsOf(const std::string &what,
                                 const qwen_model &model,
                                 const qwen_sampling *sampling);
+
+/// How calls of `tools` are read, which are JSON or null (no calls). `function`
+/// begins errors.
+CallOptions callOptionsOf(const char *function, const qwen_model &model,
+                          const char *tools, const char *format);
 
 } // namespace qwen::capi
 

@@ -68,20 +68,19 @@ static AnswerOptions answerOptions(const qwen_parser_options &from) {
   return options;
 }
 
-/// How calls of tools are read.
-static CallOptions callOptions(const qwen_model &model,
-                               const qwen_parser_options &from) {
-  if (!from.tools)
+CallOptions capi::callOptionsOf(const char *function, const qwen_model &model,
+                                const char *tools, const char *format) {
+  if (!tools)
     return {};
-  const char *const what = "qwen_parser_new: tools";
-  checkJson(from.tools, what, {});
-  auto tools = std::make_shared<Tools>(
-      toolsOf(nlohmann::ordered_json::parse(from.tools), what));
-  const std::string name = from.tool_format ? from.tool_format : "";
+  const std::string what = function + std::string(": tools");
+  checkJson(tools, what, {});
+  auto read = std::make_shared<Tools>(
+      toolsOf(nlohmann::ordered_json::parse(tools), what));
+  const std::string name = format ? format : "";
   if (!name.empty() && !findCallFormat(name))
-    throw Error("qwen_parser_new: tool_format must be one of " +
+    throw Error(function + std::string(": tool_format must be one of ") +
                 callFormatNames());
-  return {&findToolFormat(model.chatFormat(), name), std::move(tools)};
+  return {&findToolFormat(model.chatFormat(), name), std::move(read)};
 }
 
 qwen_parser *qwen_parser_new(const qwen_model *model,
@@ -91,7 +90,10 @@ qwen_parser *qwen_parser_new(const qwen_model *model,
     if (options)
       from = readStruct("qwen_parser_new: options", *options);
     AnswerOptions to = answerOptions(from);
-    to.calls = callOptions(*model, from);
+    to.calls =
+        callOptionsOf("qwen_parser_new", *model, from.tools, from.tool_format);
+    if (from.has_call_grammar)
+      to.calls.rules.emplace();
     return new qwen_parser(*model, {from.prompt, from.prompt_size},
                            std::move(to));
   });

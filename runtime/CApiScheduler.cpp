@@ -5,6 +5,7 @@
 #include "CApiUpdates.h"
 #include "engine/RootTable.h"
 #include "engine/Scheduler.h"
+#include "text/AnswerParser.h"
 
 using namespace qwen;
 using namespace qwen::capi;
@@ -197,6 +198,8 @@ static void addUpdates(Request &to, const qwen_request &from, Updates &updates,
     updates.add(source, answers);
   };
   to.onEnd = [=, &updates](const Ending &ending) {
+    if (from.on_end)
+      passEnding(from, ending);
     updates.end(source, ending);
   };
 }
@@ -206,10 +209,9 @@ static void checkUpdates(const qwen_request &from) {
   if (from.updates & ~kAll)
     throw Error("qwen_submit: updates are " + std::to_string(from.updates) +
                 " when a sum of 0, 1 and 2 is needed");
-  if (from.updates &&
-      (from.on_token || from.on_progress || from.on_answer || from.on_end))
-    throw Error("qwen_submit: updates take the place of on_token, on_progress, "
-                "on_answer and on_end, which must be NULL");
+  if (from.updates && (from.on_token || from.on_progress || from.on_answer))
+    throw Error("qwen_submit: updates take the place of on_token, on_progress "
+                "and on_answer, which must be NULL");
 }
 
 /// Lets the answer keep to a grammar.
@@ -225,6 +227,65 @@ static void addGrammar(Request &to, const qwen_request &from,
                 "no_repeat_ngram_size");
   to.constraint =
       from.grammar->start(to.prompt.ids, from.grammar_after_reasoning != 0);
+}
+
+namespace {
+/// The same tokens at each place of an answer.
+class AllowedTokens final : public TokenConstraint {
+public:
+  AllowedTokens(const ModelInfo &model, std::span<const int32_t> ids)
+      : words(static_cast<size_t>(model.vocabSize + kBits - 1) / kBits) {
+    for (const int32_t id : ids) {
+      model.requireToken(id);
+      words[static_cast<size_t>(id / kBits)] |= 1U << id % kBits;
+    }
+  }
+
+  std::span<const uint32_t> allowed() override { return words; }
+  void accept(int32_t) override {}
+  bool isDone() const override { return false; }
+
+private:
+  static constexpr int32_t kBits = 32;
+  std::vector<uint32_t> words;
+};
+} // namespace
+
+/// Lets the answer have no other tokens than some.
+static void addAllowed(Request &to, const qwen_request &from,
+                       const ModelInfo &model) {
+  if (!from.allowed_tokens)
+    return;
+  if (from.grammar)
+    throw Error("qwen_submit: allowed_tokens excludes grammar");
+  if (from.allowed_count == 0)
+    throw Error("qwen_submit: allowed_count is 0 when 1 or more is needed");
+  to.constraint = std::make_shared<AllowedTokens>(
+      model, std::span(from.allowed_tokens, from.allowed_count));
+}
+
+/// Ends the reasoning when its budget is used up. The parser of a program lags
+/// behind, so that the request has its own.
+static void addBudget(Request &to, const qwen_request &from,
+                      const qwen_model &model) {
+  if (!from.has_budget)
+    return;
+  if (from.on_draw || from.beams)
+    throw Error("qwen_submit: has_budget excludes on_draw and beams");
+  if (from.reasoning_budget < 0)
+    throw Error("qwen_submit: reasoning_budget is " +
+                std::to_string(from.reasoning_budget) +
+                " when 0 or more is needed");
+  const auto parser = std::make_shared<AnswerParser>(
+      model.tokenizer(), &model.answerFormat(), to.prompt.ids,
+      AnswerOptions{.ends = model.ends(),
+                    .reasoningBudget = from.reasoning_budget});
+  to.onDraw = [parser](auto...) { return parser->next(); };
+  to.onToken = [parser, told = std::move(to.onToken)](const TokenEvent &event) {
+    if (!event.isPrompt)
+      parser->push(event.id);
+    return !told || told(event);
+  };
 }
 
 static Request toRequest(qwen_scheduler &scheduler, const qwen_request &from) {
@@ -257,6 +318,7 @@ static Request toRequest(qwen_scheduler &scheduler, const qwen_request &from) {
     addBeams(request, *from.beams);
   addRows(request, from, scheduler.model.info());
   addGrammar(request, from, scheduler.model);
+  addAllowed(request, from, scheduler.model.info());
   return request;
 }
 
@@ -266,6 +328,7 @@ static RequestId submitWithUpdates(qwen_scheduler &scheduler, Request request,
   const auto source = scheduler.updates.open(from.channel, from.user);
   try {
     addUpdates(request, from, scheduler.updates, source);
+    addBudget(request, from, scheduler.model);
     const RequestId id = scheduler.scheduler.submit(std::move(request));
     scheduler.updates.start(*source, id);
     return id;
@@ -281,6 +344,7 @@ static RequestId submit(qwen_scheduler &scheduler, const qwen_request &from) {
   if (from.updates)
     return submitWithUpdates(scheduler, std::move(request), from);
   addFunctions(request, from);
+  addBudget(request, from, scheduler.model);
   return scheduler.scheduler.submit(std::move(request));
 }
 

@@ -209,7 +209,7 @@ void Job::draw(Track &track, size_t position, std::span<float> logits,
   report(promptSize());
   std::optional<int32_t> token;
   if (asked.onDraw)
-    token = asked.onDraw(logits, static_cast<int64_t>(position));
+    token = asked.onDraw(allowed(logits), static_cast<int64_t>(position));
   if (!token)
     token = ahead.take();
   if (!token)

@@ -356,6 +356,16 @@ int64_t qwen_render_chat(const qwen_model *model, const char *json, size_t size,
 int64_t qwen_encode_chat(const qwen_model *model, const char *json, size_t size,
                          int32_t flags, int32_t *ids, size_t capacity);
 
+/* Writes `json`, an object as in qwen_render_chat, with its "messages" as the
+   model's chat template takes them. Those may have system messages anywhere,
+   and there may be none; each has a "role" and a "content", which is a string.
+   The system messages at the front become one, and where the template does not
+   write a later one, it becomes a message of the user, with its text between
+   <system> and </system>. An empty message of the user is added where the
+   template needs one. Arguments and result are those of qwen_render_chat. */
+int64_t qwen_chat_turns(const qwen_model *model, const char *json, size_t size,
+                        char *text, size_t capacity);
+
 /* Reads `size` bytes of a chat template in Jinja, for prompts of this model.
    Returns NULL if it is not supported or the model has no tokenizer. Free it
    before the model. Any number of threads may use it. */
@@ -503,6 +513,12 @@ int32_t qwen_sample(qwen_sampler *sampler, const float *logits,
    of raw logits. Returns 0, or a negative number if an id is invalid. */
 int32_t qwen_logprobs(const qwen_model *model, const float *logits,
                       const int32_t *ids, size_t count, float *logprobs);
+
+/* The same in double precision, of which qwen_logprobs writes the nearest
+   floats and `qwen-run perplexity` the mean. */
+int32_t qwen_double_logprobs(const qwen_model *model, const float *logits,
+                             const int32_t *ids, size_t count,
+                             double *logprobs);
 
 /* Writes the ids of the `capacity` greatest logits, in descending order; of
    equals, the smallest id is first. Returns their number, which is less if the

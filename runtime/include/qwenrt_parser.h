@@ -45,6 +45,9 @@ typedef struct qwen_parser_options {
      that. */
   const int32_t *budget_message;
   size_t budget_message_size;
+  /* Not 0: the answer keeps to a grammar of qwen_grammar_new_calls, so that
+     only what stands between the marks of a call is one. */
+  int32_t has_call_grammar;
 } qwen_parser_options;
 
 /* Kinds of events. */

@@ -54,7 +54,8 @@ typedef struct qwen_draw {
   uint32_t size;
   /* Its position. */
   int64_t position;
-  /* The raw logits of the token before it, qwen_vocab_size() floats. */
+  /* The raw logits of the token before it, qwen_vocab_size() floats. Tokens
+     that may not come (grammar, allowed_tokens) have -INFINITY. */
   const float *logits;
 } qwen_draw;
 
@@ -147,6 +148,19 @@ enum {
   QWEN_GRAMMAR_LARK = 3
 };
 
+/* Which calls of tools an answer has. */
+typedef struct qwen_call_rules {
+  uint32_t size;
+  /* Not 0: the answer is calls without other text, at least one. */
+  int32_t is_required;
+  /* Not 0: it has at most one. */
+  int32_t is_single;
+  /* The tools that it may call and the format of calls, as in
+     qwen_parser_options. */
+  const char *tools;
+  const char *tool_format;
+} qwen_call_rules;
+
 /* The updates that a request has. */
 enum {
   /* Tokens, the answers of a beam search, and the end. */
@@ -234,8 +248,8 @@ typedef struct qwen_request {
      before on_end, best first. */
   void (*on_answer)(void *user, const qwen_beam_answer *answer);
   /* A sum of QWEN_UPDATES numbers. Not 0: what on_token, on_progress, on_answer
-     and on_end would get comes as updates from qwen_scheduler_next instead, and
-     these functions must be NULL. */
+     and on_end would get comes as updates from qwen_scheduler_next instead. All
+     but on_end must be NULL, and it is called before its update appears. */
   int32_t updates;
   /* The channel of the updates: any number. */
   int64_t channel;
@@ -256,6 +270,14 @@ typedef struct qwen_request {
      be freed after qwen_submit. It excludes beams, bad_words and
      no_repeat_ngram_size. */
   const qwen_grammar *grammar;
+  /* The tokens that may be drawn; NULL: all. This excludes beams and grammar.
+   */
+  const int32_t *allowed_tokens;
+  size_t allowed_count;
+  /* Not 0: the reasoning has at most reasoning_budget tokens, and ends then.
+     This excludes beams and on_draw. */
+  int32_t has_budget;
+  int64_t reasoning_budget;
 } qwen_request;
 
 /* What a scheduler does now, and sums since its start. */
@@ -278,6 +300,14 @@ typedef struct qwen_counts {
    it cannot be kept, or if this library was built without llguidance. */
 qwen_grammar *qwen_grammar_new(const qwen_model *model, int32_t kind,
                                const char *text, size_t size);
+
+/* Makes a grammar of the calls of tools in an answer. The arguments of a call
+   are an object of the tool's schema; of a tool that is not "strict", without
+   the keywords that cannot be kept. The rest is as in qwen_grammar_new. Returns
+   NULL also if the model calls no tools, or if the schema of a strict tool
+   cannot be kept. */
+qwen_grammar *qwen_grammar_new_calls(const qwen_model *model,
+                                     const qwen_call_rules *rules);
 
 /* Frees a grammar. NULL is allowed. */
 void qwen_grammar_free(qwen_grammar *grammar);

@@ -10,10 +10,10 @@
 
 #include "engine/RootTable.h"
 #include "model/Model.h"
+#include "model/Turns.h"
 #include "server/GrammarThreads.h"
 #include "server/Routes.h"
 #include "server/ServerOptions.h"
-#include "server/Turns.h"
 #include "text/CallFormat.h"
 
 #include <atomic>

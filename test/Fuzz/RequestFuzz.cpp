@@ -2,7 +2,7 @@
 
 #include "Fuzz.h"
 
-#include "server/Turns.h"
+#include "model/Turns.h"
 #include "server/batch/BatchLine.h"
 #include "server/http/ApiError.h"
 #include "server/protocols/Fill.h"

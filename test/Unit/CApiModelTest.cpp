@@ -8,8 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
+#include <numeric>
 
 using namespace qwen;
 
@@ -206,6 +208,103 @@ TEST(CApiModel, CallsForEachRowOfAPrompt) {
   EXPECT_EQ(refusal(), "qwen_submit: want_rows is 3 when 0 to 2 is needed");
 }
 
+TEST(CApiModel, GivesLogsOfProbabilitiesAsDoubles) {
+  const ModelPtr model = load();
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  const auto width = static_cast<size_t>(qwen_vocab_size(model.get()));
+  const std::vector<float> rows =
+      rowsOf(*model, tokenize(*model, "Once upon"), QWEN_WANT_LOGITS, width);
+  std::vector<int32_t> ids(width);
+  std::iota(ids.begin(), ids.end(), 0);
+  std::vector<float> floats(width);
+  std::vector<double> doubles(width);
+  EXPECT_EQ(
+      qwen_logprobs(model.get(), rows.data(), ids.data(), width, floats.data()),
+      0);
+  EXPECT_EQ(qwen_double_logprobs(model.get(), rows.data(), ids.data(), width,
+                                 doubles.data()),
+            0);
+  double sum = 0;
+  for (size_t i = 0; i < width; ++i) {
+    EXPECT_EQ(static_cast<float>(doubles[i]), floats[i]);
+    sum += std::exp(doubles[i]);
+  }
+  EXPECT_NEAR(sum, 1, 1e-12);
+  ids[0] = -1;
+  EXPECT_EQ(qwen_double_logprobs(model.get(), rows.data(), ids.data(), 1,
+                                 doubles.data()),
+            QWEN_ERROR_INVALID_TOKEN);
+}
+
+//===----------------------------------------------------------------------===//
+// Tokens that may come
+//===----------------------------------------------------------------------===//
+
+TEST(CApiModel, DrawsAllowedTokensAlone) {
+  const ModelPtr model = load();
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  const SchedulerPtr scheduler(qwen_scheduler_new(model.get(), nullptr));
+  const std::vector<int32_t> prompt = tokenize(*model, "Once upon a time"),
+                             allowed = {5, 40, 4000};
+  qwen_request request = requestOf(prompt);
+  request.max_tokens = 20;
+  request.allowed_tokens = allowed.data();
+  request.allowed_count = allowed.size();
+  // A program that draws sees the same.
+  int draws = 0;
+  request.user = &draws;
+  request.on_draw = [](void *user, const qwen_draw *draw) {
+    ++*static_cast<int *>(user);
+    EXPECT_TRUE(std::isinf(draw->logits[6]) && std::isfinite(draw->logits[40]));
+    return -1;
+  };
+  ASSERT_GT(qwen_submit(scheduler.get(), &request), 0) << qwen_last_error();
+  const Answer answer = answerOf(*scheduler);
+  EXPECT_EQ(answer.ids.size(), 20u);
+  EXPECT_EQ(draws, 20);
+  for (const int32_t id : answer.ids)
+    EXPECT_TRUE(std::ranges::count(allowed, id)) << id;
+  request.allowed_count = 0;
+  EXPECT_EQ(qwen_submit(scheduler.get(), &request), QWEN_ERROR_GENERAL);
+  EXPECT_STREQ(qwen_last_error(),
+               "qwen_submit: allowed_count is 0 when 1 or more is needed");
+  const int32_t unknown = 4096;
+  request.allowed_tokens = &unknown;
+  request.allowed_count = 1;
+  EXPECT_EQ(qwen_submit(scheduler.get(), &request), QWEN_ERROR_INVALID_TOKEN);
+}
+
+TEST(CApiModel, EndsReasoningAtItsBudget) {
+  const ModelPtr model = load("<think>{{ messages }}</think>");
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  const SchedulerPtr scheduler(qwen_scheduler_new(model.get(), nullptr));
+  const std::vector<int32_t> prompt = tokenize(*model, "Once<think>\n");
+  qwen_request request = requestOf(prompt);
+  request.max_tokens = 40;
+  const auto answer = [&] {
+    EXPECT_GT(qwen_submit(scheduler.get(), &request), 0) << qwen_last_error();
+    return detokenize(*model, answerOf(*scheduler).ids);
+  };
+  const std::string free = answer();
+  EXPECT_EQ(free.find("</think>"), std::string::npos);
+  request.has_budget = 1;
+  EXPECT_TRUE(answer().starts_with("</think>"));
+  request.reasoning_budget = 7;
+  const std::string ended = answer();
+  const size_t end = ended.find("</think>");
+  ASSERT_NE(end, std::string::npos) << ended;
+  EXPECT_GT(end, 7u);
+  EXPECT_TRUE(free.starts_with(ended.substr(0, end)));
+  request.reasoning_budget = -1;
+  EXPECT_EQ(qwen_submit(scheduler.get(), &request), QWEN_ERROR_GENERAL);
+  EXPECT_STREQ(qwen_last_error(),
+               "qwen_submit: reasoning_budget is -1 when 0 or more is needed");
+  request.on_draw = [](void *, const qwen_draw *) { return -1; };
+  EXPECT_EQ(qwen_submit(scheduler.get(), &request), QWEN_ERROR_GENERAL);
+  EXPECT_STREQ(qwen_last_error(),
+               "qwen_submit: has_budget excludes on_draw and beams");
+}
+
 //===----------------------------------------------------------------------===//
 // Grammars
 //===----------------------------------------------------------------------===//
@@ -332,6 +431,29 @@ TEST(CApiModel, SaysWhatIsNoGrammar) {
             "num-beams needs a request whose tokens are drawn by nothing else");
 }
 
+// Calls that the grammar keeps: python_calls.py, with a model that calls tools.
+TEST(CApiModel, SaysWhichRulesOfCallsAreNone) {
+  const ModelPtr model = load();
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  qwen_call_rules rules = {};
+  rules.size = sizeof(rules);
+  const auto refusal = [&] {
+    EXPECT_EQ(qwen_grammar_new_calls(model.get(), &rules), nullptr);
+    return std::string(qwen_last_error());
+  };
+  EXPECT_EQ(refusal(), "qwen_grammar_new_calls: tools is NULL");
+  rules.tools = "[{]";
+  EXPECT_TRUE(refusal().starts_with("qwen_grammar_new_calls: tools"));
+  // The template has no tools.
+  rules.tools = R"([{"type": "function", "function": {"name": "f"}}])";
+  EXPECT_NE(refusal(), "");
+  rules.tool_format = "else";
+  EXPECT_TRUE(refusal().starts_with(
+      "qwen_grammar_new_calls: tool_format must be one of "));
+  EXPECT_EQ(qwen_grammar_new_calls(model.get(), nullptr), nullptr);
+  EXPECT_STREQ(qwen_last_error(), "qwen_grammar_new_calls: rules is NULL");
+}
+
 //===----------------------------------------------------------------------===//
 // Chat templates
 //===----------------------------------------------------------------------===//
@@ -384,4 +506,43 @@ TEST(CApiModel, TakesATemplateForAModel) {
   EXPECT_NE(std::string(qwen_last_error()), "");
   // The checkpoint's own.
   EXPECT_NE(load(""), nullptr) << qwen_last_error();
+}
+
+TEST(CApiModel, WritesMessagesAsTheTemplateTakesThem) {
+  const ModelPtr model = load(
+      "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+      "{{ raise_exception('later') }}{% endif %}{{ m.content }}{% endfor %}");
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  const auto turns = [&](const nlohmann::ordered_json &given) {
+    const std::string json = given.dump();
+    std::string text(500, 0);
+    const int64_t size = qwen_chat_turns(model.get(), json.data(), json.size(),
+                                         text.data(), text.size());
+    if (size < 0)
+      return nlohmann::ordered_json(qwen_last_error());
+    return nlohmann::ordered_json::parse(
+        text.substr(0, static_cast<size_t>(size)));
+  };
+  const auto message = [](const char *role, const char *content) {
+    return nlohmann::ordered_json{{"role", role}, {"content", content}};
+  };
+  const auto list = [](auto... each) {
+    return nlohmann::ordered_json::array({each...});
+  };
+  EXPECT_EQ(
+      turns({{"messages", list(message("system", "a"), message("system", "b"),
+                               message("user", "c"), message("system", "d"))},
+             {"more", 1.5}}),
+      (nlohmann::ordered_json{
+          {"messages", list(message("system", "a\n\nb"), message("user", "c"),
+                            message("user", "<system>\nd\n</system>"))},
+          {"more", 1.5}}));
+  const nlohmann::ordered_json refusal =
+      "qwen_chat_turns: messages must be an array of objects, each with a role "
+      "and a content, which are strings";
+  EXPECT_EQ(turns(nlohmann::ordered_json::object()), refusal);
+  EXPECT_EQ(
+      turns({{"messages", list(nlohmann::ordered_json{{"role", "user"}})}}),
+      refusal);
+  EXPECT_EQ(turns({{"messages", list(nlohmann::ordered_json(1))}}), refusal);
 }

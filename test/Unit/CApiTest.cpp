@@ -532,11 +532,12 @@ TEST(CApi, StructsKeepTheirSizes) {
   EXPECT_EQ(sizeof(qwen_beams), 48u);
   EXPECT_EQ(sizeof(qwen_beam_answer), 40u);
   EXPECT_EQ(sizeof(qwen_update), 32u);
-  EXPECT_EQ(sizeof(qwen_request), 224u);
+  EXPECT_EQ(sizeof(qwen_request), 256u);
+  EXPECT_EQ(sizeof(qwen_call_rules), 32u);
   EXPECT_EQ(sizeof(qwen_counts), 72u);
   EXPECT_EQ(sizeof(qwen_weight_format), 40u);
   EXPECT_EQ(sizeof(qwen_weight_parts), 72u);
-  EXPECT_EQ(sizeof(qwen_parser_options), 112u);
+  EXPECT_EQ(sizeof(qwen_parser_options), 120u);
   EXPECT_EQ(sizeof(qwen_event), 32u);
   EXPECT_EQ(sizeof(qwen_answer_state), 32u);
 }
@@ -544,11 +545,13 @@ TEST(CApi, StructsKeepTheirSizes) {
 // CApiProgram.c
 extern "C" int runFirstProgram(const char *path);
 extern "C" int runSecondProgram(const char *path);
+extern "C" int runThirdProgram(const char *path);
 extern "C" int runFurtherProgram(const char *path);
 
 TEST_F(CApiTest, RunsProgramsOfOtherVersions) {
   EXPECT_EQ(runFirstProgram(path.c_str()), 0) << qwen_last_error();
   EXPECT_EQ(runSecondProgram(path.c_str()), 0) << qwen_last_error();
+  EXPECT_EQ(runThirdProgram(path.c_str()), 0) << qwen_last_error();
   EXPECT_EQ(runFurtherProgram(path.c_str()), 0) << qwen_last_error();
 }
 

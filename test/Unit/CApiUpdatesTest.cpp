@@ -117,6 +117,18 @@ TEST_F(CApiUpdatesTest, TellWhatFunctionsWouldGet) {
   EXPECT_EQ(ids, (std::vector<int32_t>{2, 3, 0, 0, 0}));
 }
 
+TEST_F(CApiUpdatesTest, ComeAfterTheFunctionOfTheEnd) {
+  std::atomic<int> endings = 0;
+  qwen_request asked = request(0, &endings);
+  asked.on_end = [](void *user, const qwen_ending *ending) {
+    EXPECT_EQ(ending->reason, QWEN_END_LENGTH);
+    ++*static_cast<std::atomic<int> *>(user);
+  };
+  EXPECT_GT(qwen_submit(scheduler, &asked), 0) << qwen_last_error();
+  EXPECT_EQ(readEnd(0), QWEN_END_LENGTH);
+  EXPECT_EQ(endings, 1);
+}
+
 TEST_F(CApiUpdatesTest, TellTheAnswersOfABeamSearch) {
   const qwen_beams beams = {sizeof(beams), 0, 2, 0, 0, 1, 2};
   qwen_request asked = request(0);
@@ -188,11 +200,11 @@ TEST_F(CApiUpdatesTest, AWrongRequestTakesNoPlace) {
   EXPECT_STREQ(qwen_last_error(),
                "qwen_submit: updates are 4 when a sum of 0, 1 and 2 is needed");
   asked = request(0);
-  asked.on_end = [](void *, const qwen_ending *) {};
+  asked.on_token = [](void *, const qwen_token_event *) { return 1; };
   EXPECT_EQ(qwen_submit(scheduler, &asked), QWEN_ERROR_GENERAL);
   EXPECT_STREQ(qwen_last_error(),
-               "qwen_submit: updates take the place of on_token, on_progress, "
-               "on_answer and on_end, which must be NULL");
+               "qwen_submit: updates take the place of on_token, on_progress "
+               "and on_answer, which must be NULL");
   qwen_update update;
   EXPECT_EQ(qwen_scheduler_next(scheduler, 0, &update, 0, 0), -1);
   EXPECT_EQ(qwen_scheduler_next(scheduler, 0, nullptr, 1, 0), -1);

@@ -3,7 +3,7 @@
 #include "RequestBodies.h"
 #include "StoriesTokenizer.h"
 
-#include "server/Turns.h"
+#include "model/Turns.h"
 #include "server/protocols/messages/Messages.h"
 
 #include <fstream>

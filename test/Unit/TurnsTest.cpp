@@ -2,14 +2,13 @@
 
 #include "StoriesTokenizer.h"
 
-#include "server/Turns.h"
+#include "model/Turns.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
 using namespace qwen;
-using namespace qwen::server;
 using namespace qwen::test;
 using nlohmann::ordered_json;
 

@@ -1,13 +1,12 @@
 //===- Turns.cpp - The messages that a chat template takes ----------------===//
 
-#include "server/Turns.h"
+#include "model/Turns.h"
 
 #include "qwen/Support/Error.h"
 
 #include <algorithm>
 
 using namespace qwen;
-using namespace qwen::server;
 using nlohmann::ordered_json;
 
 using J = const ordered_json &;
@@ -28,7 +27,7 @@ static std::string tryToRender(const ChatFormat &format,
   }
 }
 
-TurnRules server::turnRulesOf(const ChatFormat &format) {
+TurnRules qwen::turnRulesOf(const ChatFormat &format) {
   const std::string text = tryToRender(format, {turn(kUser, "first probe"),
                                                 turn(kSystem, "second probe"),
                                                 turn(kUser, "third probe")});
@@ -42,7 +41,7 @@ TurnRules server::turnRulesOf(const ChatFormat &format) {
 static bool isSystem(J message) { return message["role"] == kSystem; }
 static bool isUser(J message) { return message["role"] == kUser; }
 
-ordered_json server::turnsFor(const TurnRules &rules, J messages) {
+ordered_json qwen::turnsFor(const TurnRules &rules, J messages) {
   ordered_json turns = ordered_json::array();
   const auto later = std::ranges::find_if_not(messages, isSystem);
   for (auto each = messages.begin(); each != later; ++each)

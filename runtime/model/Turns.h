@@ -5,14 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_RUNTIME_SERVER_TURNS_H
-#define QWEN_RUNTIME_SERVER_TURNS_H
+#ifndef QWEN_RUNTIME_MODEL_TURNS_H
+#define QWEN_RUNTIME_MODEL_TURNS_H
 
 #include "model/ChatFormat.h"
 
 #include <nlohmann/json.hpp>
 
-namespace qwen::server {
+namespace qwen {
 
 /// What a chat template takes.
 struct TurnRules {
@@ -35,6 +35,6 @@ TurnRules turnRulesOf(const ChatFormat &format);
 nlohmann::ordered_json turnsFor(const TurnRules &rules,
                                 const nlohmann::ordered_json &messages);
 
-} // namespace qwen::server
+} // namespace qwen
 
-#endif // QWEN_RUNTIME_SERVER_TURNS_H
+#endif // QWEN_RUNTIME_MODEL_TURNS_H
