@@ -205,10 +205,11 @@ static void addUpdates(Request &to, const qwen_request &from, Updates &updates,
 }
 
 static void checkUpdates(const qwen_request &from) {
-  constexpr int32_t kAll = QWEN_UPDATES_ANSWER | QWEN_UPDATES_PROGRESS;
+  constexpr int32_t kAll =
+      QWEN_UPDATES_ANSWER | QWEN_UPDATES_PROGRESS | QWEN_UPDATES_AT_END;
   if (from.updates & ~kAll)
     throw Error("qwen_submit: updates are " + std::to_string(from.updates) +
-                " when a sum of 0, 1 and 2 is needed");
+                " when a sum of 0, 1, 2 and 4 is needed");
   if (from.updates && (from.on_token || from.on_progress || from.on_answer))
     throw Error("qwen_submit: updates take the place of on_token, on_progress "
                 "and on_answer, which must be NULL");
@@ -325,7 +326,8 @@ static Request toRequest(qwen_scheduler &scheduler, const qwen_request &from) {
 /// Submits a request that has updates.
 static RequestId submitWithUpdates(qwen_scheduler &scheduler, Request request,
                                    const qwen_request &from) {
-  const auto source = scheduler.updates.open(from.channel, from.user);
+  const auto source = scheduler.updates.open(
+      from.channel, from.user, (from.updates & QWEN_UPDATES_AT_END) != 0);
   try {
     addUpdates(request, from, scheduler.updates, source);
     addBudget(request, from, scheduler.model);

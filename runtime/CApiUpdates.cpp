@@ -25,7 +25,8 @@ static Error ended() {
 // Requests
 //===----------------------------------------------------------------------===//
 
-std::shared_ptr<UpdateSource> Updates::open(int64_t channel, void *user) {
+std::shared_ptr<UpdateSource> Updates::open(int64_t channel, void *user,
+                                            bool atEnd) {
   const std::lock_guard lock(mutex);
   if (isClosed)
     throw ended();
@@ -34,7 +35,7 @@ std::shared_ptr<UpdateSource> Updates::open(int64_t channel, void *user) {
                     " requests have not been read",
                 ErrorKind::QueueFull);
   Channel &of = channels[channel];
-  auto source = std::make_shared<UpdateSource>(channel, of, user);
+  auto source = std::make_shared<UpdateSource>(channel, of, user, atEnd);
   ++of.sources;
   ++sources;
   return source;
@@ -54,6 +55,10 @@ void Updates::drop(UpdateSource &source) {
   leave(source.number);
 }
 
+std::list<Update> &Updates::placeOf(UpdateSource &source) {
+  return source.atEnd ? source.kept : added;
+}
+
 void Updates::add(const std::shared_ptr<UpdateSource> &source,
                   const TokenEvent &event) {
   static_assert(sizeof(qwen_logprob) == sizeof(TokenLogprob));
@@ -67,14 +72,14 @@ void Updates::add(const std::shared_ptr<UpdateSource> &source,
     token.top = reinterpret_cast<const qwen_logprob *>(top->data());
     token.top_count = top->size();
   }
-  added.push_back({token, std::move(top), source});
+  placeOf(*source).push_back({token, std::move(top), source});
 }
 
 void Updates::add(const std::shared_ptr<UpdateSource> &source,
                   const Progress &progress) {
   const qwen_progress told = {sizeof(told), progress.done, progress.total,
                               progress.cached};
-  added.push_back({told, {}, source});
+  placeOf(*source).push_back({told, {}, source});
 }
 
 void Updates::add(const std::shared_ptr<UpdateSource> &source,
@@ -83,7 +88,7 @@ void Updates::add(const std::shared_ptr<UpdateSource> &source,
     auto kept = std::make_shared<const BeamTokens>(answer);
     const qwen_beam_answer told = {sizeof(told), kept->score, kept->ids.data(),
                                    kept->logprobs.data(), kept->ids.size()};
-    added.push_back({told, std::move(kept), source});
+    placeOf(*source).push_back({told, std::move(kept), source});
   }
 }
 
@@ -105,6 +110,7 @@ void Updates::end(const std::shared_ptr<UpdateSource> &source,
     told.text = "out of memory";
   }
   source->end.front() = {told, std::move(text), source};
+  added.splice(added.end(), source->kept);
   added.splice(added.end(), source->end);
 }
 

@@ -47,10 +47,10 @@ public:
   Updates(const Updates &) = delete;
   Updates &operator=(const Updates &) = delete;
 
-  /// A request that will have updates in a channel, with its `user`. Throws
-  /// Error of the kind QueueFull if the ends of `mostSources` have not been
-  /// read.
-  std::shared_ptr<UpdateSource> open(int64_t channel, void *user);
+  /// A request that will have updates in a channel, with its `user`; `atEnd`:
+  /// with its end. Throws Error of the kind QueueFull if the ends of
+  /// `mostSources` have not been read.
+  std::shared_ptr<UpdateSource> open(int64_t channel, void *user, bool atEnd);
   /// The request has a number. No reader gets an update before.
   void start(UpdateSource &source, RequestId id);
   /// The request could not be submitted.
@@ -91,6 +91,8 @@ private:
     bool isReadable() const;
   };
 
+  /// Where the next update of a request goes.
+  std::list<Update> &placeOf(UpdateSource &source);
   /// Takes what a reader gets.
   std::list<Update> take(Channel &from, size_t capacity);
   void leave(int64_t number);
@@ -111,14 +113,20 @@ private:
 /// A request that has updates.
 class UpdateSource {
 public:
-  UpdateSource(int64_t channelNumber, Updates::Channel &ofChannel, void *of)
-      : number(channelNumber), channel(&ofChannel), user(of) {}
+  UpdateSource(int64_t channelNumber, Updates::Channel &ofChannel, void *of,
+               bool isToldAtEnd)
+      : number(channelNumber), channel(&ofChannel), user(of),
+        atEnd(isToldAtEnd) {}
 
 private:
   friend class Updates;
   const int64_t number;
   Updates::Channel *const channel;
   void *const user;
+  /// Whether its updates appear with its end, and what they are. Of the
+  /// scheduler's thread.
+  const bool atEnd;
+  std::list<Update> kept;
   /// 0 before it has one. Guarded by the mutex of the updates.
   RequestId id = 0;
   /// The place of its end, so that it needs no memory then.

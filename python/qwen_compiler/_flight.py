@@ -10,13 +10,15 @@ from typing import Any
 from . import _declarations as c
 from ._answers import Completion, Delta, Logprob, ToolCall, ToolDelta
 from ._grammar import Grammar
-from ._handle import CALLER, Handle, Running
+from ._handle import CALLER, Handle, KeptThread, Running
 from ._library import all_bytes, check, ids_array, library, sized, texts_array
 from ._processors import Processors
 from ._sampling import SamplingParams, native_sampling
 
 REASONS = {c.QWEN_END_STOP: "stop", c.QWEN_END_LENGTH: "length", c.QWEN_END_CALLBACK: "stop", c.QWEN_END_CANCELLED: "abort", c.QWEN_END_FAILED: "error"}
-OnDraw: Any = next(field[1] for field in c.qwen_request._fields_ if field[0] == "on_draw")
+MEMBERS: dict[str, Any] = {field[0]: field[1] for field in c.qwen_request._fields_}
+# on_draw with addresses, which take less time to make than pointers.
+OnDraw = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Task:
@@ -46,6 +48,8 @@ class Flight(Running):
         self.task = task
         self.listen = listen
         self.streams = streams
+        # Whether tokens come one by one. Else the end has all of them, and the engine works alone.
+        self.reads = streams or bool(task.params.stops)
         self.answer = Completion(index, seed=seed)
         self.prompt_logprobs: list[dict[int, Logprob] | None] | None = None
         self.cached = 0
@@ -97,26 +101,35 @@ class Flight(Running):
         if task.grammar:
             request.grammar = task.grammar.pointer
             request.grammar_after_reasoning = task.reasons
+        if not self.reads:
+            request.updates = c.QWEN_UPDATES_AT_END
         if self.processors:
-            # The object keeps the function, which the scheduler calls.
-            self.on_draw = OnDraw(self._on_draw)
-            request.on_draw = self.on_draw
+            self.thread = KeptThread()
+            # The object keeps the functions, which the scheduler calls.
+            self.functions = OnDraw(self._on_draw), MEMBERS["on_end"](self._on_last)
+            request.on_draw, request.on_end = ctypes.cast(self.functions[0], MEMBERS["on_draw"]), self.functions[1]
         return request
 
     # On the scheduler's thread.
 
-    def _on_draw(self, _: int | None, draw: Any) -> int:
+    def _on_draw(self, _: int | None, draw: int) -> int:
         CALLER.handle = self.handle
+        self.thread.keep()
         try:
             if not self.failure and self.processors:
-                return self.processors.draw(draw.contents)
+                return self.processors.draw(draw)
         except BaseException as error:  # It belongs to the thread that waits for the answer.
-            self.failed_at = draw.contents.position
+            self.failed_at = c.qwen_draw.from_address(draw).position
             self.failure = error
         finally:
             CALLER.handle = None
-        # Any token: the answer does not get it, and the reader ends the request.
+        # It may have no number yet, but it has one at a later draw.
+        library().qwen_cancel(self.handle.scheduler, self.request)
+        # Any token: the answer does not get it.
         return self.task.ids[-1]
+
+    def _on_last(self, _: int | None, ending: Any) -> None:
+        self.thread.release()
 
     # On the reader's thread.
 
@@ -131,14 +144,17 @@ class Flight(Running):
             self.cancel()
             return
         answer = self.answer
-        delta = Delta(self.task.number, answer.index, token_ids=[event.id])
         answer.token_ids.append(event.id)
+        if not self.reads and answer.logprobs is None:
+            return
+        delta = Delta(self.task.number, answer.index, token_ids=[event.id])
         if answer.logprobs is not None and answer.cumulative_logprob is not None:
             delta.logprobs = [self._logprobs(event, self.task.params.logprobs or 0)]
             answer.logprobs += delta.logprobs
             answer.cumulative_logprob += event.logprob
-        check(library().qwen_parser_feed(self.parser, ids_array([event.id]), 1))
-        self._take_events(delta)
+        if self.reads:
+            self._read([event.id])
+            self._take_events(delta)
         if self.streams:
             self.listen(self, delta)
         if self.stopped:
@@ -150,6 +166,8 @@ class Flight(Running):
         self.cached = ending.cached_tokens
         if not self.failure and not self.stopped:
             self.note_failure(ending)
+        if not self.reads:
+            self._read(answer.token_ids)
         library().qwen_parser_finish(self.parser)
         self._take_events(delta)
         self._set_reason(ending.reason)
@@ -188,6 +206,10 @@ class Flight(Running):
 
     def _piece(self, token: int) -> str:
         return all_bytes(library().qwen_detokenize, self.handle.model, ids_array([token]), 1).decode(errors="replace")
+
+    def _read(self, ids: list[int]) -> None:
+        """Gives tokens to the parser."""
+        check(library().qwen_parser_feed(self.parser, ids_array(ids), len(ids)))
 
     def _take_events(self, delta: Delta) -> None:
         """Adds what the parser knows to the answer and to its next part."""

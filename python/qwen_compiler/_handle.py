@@ -33,6 +33,30 @@ class _Caller(threading.local):
 CALLER = _Caller()
 
 
+class KeptThread:
+    """A thread that Python did not start, with its state in the interpreter, which goes with the last function of Python on it, and which
+    takes longer to make than a draw."""
+
+    def __init__(self) -> None:
+        """Keeps no thread yet."""
+        # CPython has these functions.
+        self.python: Any = getattr(ctypes, "pythonapi", None)
+        self.is_kept = False
+
+    def keep(self) -> None:
+        """Keeps the state of this thread from now on."""
+        if self.python and not self.is_kept:
+            self.python.PyGILState_Ensure()
+            self.is_kept = True
+
+    def release(self) -> None:
+        """Lets it go, on the same thread."""
+        if self.is_kept:
+            has_lock = 0
+            self.python.PyGILState_Release(has_lock)
+            self.is_kept = False
+
+
 HANDLES: weakref.WeakSet[Handle] = weakref.WeakSet()
 
 
@@ -149,11 +173,11 @@ class Handle:
         flight = self.flights[update.user]
         flight.request = update.request
         if update.kind == c.QWEN_UPDATE_TOKEN:
-            flight.on_token(ctypes.cast(update.data, ctypes.POINTER(c.qwen_token_event)).contents)
+            flight.on_token(c.qwen_token_event.from_address(update.data))
         elif update.kind == c.QWEN_UPDATE_END:
             with self.changed:
                 del self.flights[update.user]
-            flight.on_end(ctypes.cast(update.data, ctypes.POINTER(c.qwen_ending)).contents)
+            flight.on_end(c.qwen_ending.from_address(update.data))
 
     def close(self) -> None:
         """Ends all requests and frees the model. Does nothing the second time, and in a child of fork."""

@@ -36,6 +36,29 @@ def _load() -> ctypes.CDLL:
     return loaded
 
 
+class HeldLibrary:
+    """Short functions that keep the interpreter lock, for a thread that has it and would wait to get it back. Pointers are addresses."""
+
+    def __init__(self) -> None:
+        address = ctypes.c_void_p
+        sample = ctypes.PYFUNCTYPE(ctypes.c_int32, address, address, ctypes.c_int64)
+        self.sample: Callable[[int, int, int], int] = sample(("qwen_sample", library()))
+        """qwen_sample."""
+        copy = ctypes.PYFUNCTYPE(address, address, address, ctypes.c_size_t)
+        self.copy: Callable[[int, Any, int], object] = copy(("memcpy", library()))
+        """memcpy."""
+
+
+_held: list[HeldLibrary] = []
+
+
+def held_library() -> HeldLibrary:
+    """The only one."""
+    if not _held:
+        _held.append(HeldLibrary())
+    return _held[0]
+
+
 def last_error(code: int = -1) -> Error:
     """The error of the last call of this thread."""
     return Error(library().qwen_last_error().decode(errors="replace"), code)

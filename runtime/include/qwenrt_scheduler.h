@@ -166,7 +166,10 @@ enum {
   /* Tokens, the answers of a beam search, and the end. */
   QWEN_UPDATES_ANSWER = 1,
   /* The same, and the progress of the prompt. */
-  QWEN_UPDATES_PROGRESS = 2
+  QWEN_UPDATES_PROGRESS = 2,
+  /* The same as QWEN_UPDATES_ANSWER, but all appear with the end, so that no
+     step wakes a reader before. */
+  QWEN_UPDATES_AT_END = 4
 };
 
 /* Kinds of updates, and what `data` points to. */

@@ -120,6 +120,10 @@ def check_processors(model):
         checks.expect("reasons", [each.finish_reason for each in error.results], ["error", "length"])
         checks.expect("tokens before the exception", error.results[0].token_ids, free.token_ids[:3])
         checks.expect("an answer beside one that fails", error.results[1].text, model.generate("The king", SamplingParams(seed=3, max_tokens=20))[0].text)
+    # A processor may keep what it gets.
+    rows, copies = [], []
+    model.generate("The king", SamplingParams(seed=3, max_tokens=6, logits_processors=[lambda tokens, logits: rows.append(logits[1:]) or copies.append(logits.copy())]))
+    checks.check(len(rows) == 6 and all((row == copy[1:]).all() for row, copy in zip(rows, copies)) and (rows[0] != rows[1]).any(), "rows that a processor keeps change")
     for name, wrong in {"shape": lambda tokens, logits: logits[:3], "NaN": lambda tokens, logits: logits * float("nan")}.items():
         refused(name, "is needed" if name == "shape" else "", model.generate, "The king", SamplingParams(logits_processors=[wrong]))
     refused("a wait in a processor", "cannot wait", model.generate, "The king",
@@ -215,7 +219,7 @@ def check_memory():
     sizes = []
     for i in range(200):
         model = qwen_compiler.load(MODEL, check="off")
-        model.generate("The king", SamplingParams(max_tokens=2))
+        model.generate("The king", SamplingParams(max_tokens=2, logits_processors=[lambda tokens, logits: None]))
         if i % 2:
             model.close()
         del model

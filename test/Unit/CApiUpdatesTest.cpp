@@ -129,6 +129,29 @@ TEST_F(CApiUpdatesTest, ComeAfterTheFunctionOfTheEnd) {
   EXPECT_EQ(endings, 1);
 }
 
+TEST_F(CApiUpdatesTest, MayAppearWithTheEndAlone) {
+  // It draws when it is let.
+  std::atomic<int> draws = 0;
+  qwen_request asked = request(0, &draws);
+  asked.updates = QWEN_UPDATES_AT_END;
+  asked.on_draw = [](void *user, const qwen_draw *) {
+    auto &drawn = *static_cast<std::atomic<int> *>(user);
+    if (++drawn == 3)
+      drawn.wait(3);
+    return -1;
+  };
+  EXPECT_GT(qwen_submit(scheduler, &asked), 0) << qwen_last_error();
+  for (int seen = draws; seen < 3; seen = draws)
+    draws.wait(seen);
+  qwen_update updates[8];
+  EXPECT_EQ(next(0, updates, 10), 0);
+  ++draws;
+  draws.notify_all();
+  ASSERT_EQ(next(0, updates), 4);
+  EXPECT_EQ(updates[2].kind, QWEN_UPDATE_TOKEN);
+  EXPECT_EQ(updates[3].kind, QWEN_UPDATE_END);
+}
+
 TEST_F(CApiUpdatesTest, TellTheAnswersOfABeamSearch) {
   const qwen_beams beams = {sizeof(beams), 0, 2, 0, 0, 1, 2};
   qwen_request asked = request(0);
@@ -195,10 +218,11 @@ TEST_F(CApiUpdatesTest, AWrongRequestTakesNoPlace) {
   EXPECT_STREQ(qwen_last_error(),
                "the prompt is empty: at least one token is needed");
   asked = request(0);
-  asked.updates = 4;
+  asked.updates = 8;
   EXPECT_EQ(qwen_submit(scheduler, &asked), QWEN_ERROR_GENERAL);
-  EXPECT_STREQ(qwen_last_error(),
-               "qwen_submit: updates are 4 when a sum of 0, 1 and 2 is needed");
+  EXPECT_STREQ(
+      qwen_last_error(),
+      "qwen_submit: updates are 8 when a sum of 0, 1, 2 and 4 is needed");
   asked = request(0);
   asked.on_token = [](void *, const qwen_token_event *) { return 1; };
   EXPECT_EQ(qwen_submit(scheduler, &asked), QWEN_ERROR_GENERAL);
