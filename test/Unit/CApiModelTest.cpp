@@ -454,6 +454,29 @@ TEST(CApiModel, SaysWhichRulesOfCallsAreNone) {
   EXPECT_STREQ(qwen_last_error(), "qwen_grammar_new_calls: rules is NULL");
 }
 
+TEST(CApiModel, ReadsTheCallsThatAGrammarKeepsBetweenTheirMarksAlone) {
+  const ModelPtr model = load("{{ tools | tojson }}");
+  ASSERT_NE(model, nullptr) << qwen_last_error();
+  qwen_parser_options options = {};
+  options.size = sizeof(options);
+  options.tools = R"([{"type": "function", "function": {"name": "f"}}])";
+  options.tool_format = "hermes";
+  const std::vector<int32_t> ids =
+      tokenize(*model, R"({"name": "f", "arguments": {}})");
+  for (const int32_t hasGrammar : {0, 1}) {
+    options.has_call_grammar = hasGrammar;
+    qwen_parser *parser = qwen_parser_new(model.get(), &options);
+    ASSERT_NE(parser, nullptr) << qwen_last_error();
+    EXPECT_EQ(qwen_parser_feed(parser, ids.data(), ids.size()), 0);
+    EXPECT_EQ(qwen_parser_finish(parser), 0);
+    qwen_event event = {};
+    event.size = sizeof(event);
+    EXPECT_EQ(qwen_parser_event(parser, &event), 1);
+    EXPECT_EQ(event.kind, hasGrammar ? QWEN_EVENT_TEXT : QWEN_EVENT_TOOL_BEGIN);
+    qwen_parser_free(parser);
+  }
+}
+
 //===----------------------------------------------------------------------===//
 // Chat templates
 //===----------------------------------------------------------------------===//
