@@ -106,15 +106,23 @@ def header_module(compiler, header):
     return "\n".join(lines + ["}", ""])
 
 
-def sampler_module(compiler, table):
-    """The source of the module with a field for each row of SamplerOptions.def."""
-    text = f'#define QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed, Help) QWEN_ROW (#Type, #Name, Help) QWEN_END\n#include "{table}"\n'
-    done = subprocess.run([compiler, "-x", "c++", "-E", "-P", "-"], input=text, capture_output=True, text=True, check=True)
-    lines = ['"""The options of the sampler, made by python/declarations.py of include/qwen/ABI/SamplerOptions.def."""', "import dataclasses", "", "",
-             "@dataclasses.dataclass(kw_only=True)", "class SamplerFields:", '    """Options that change what is drawn; None is what the model\'s authors recommend."""', ""]
-    rows = [ast.literal_eval(row) for row in re.findall(r"QWEN_ROW (.*?) QWEN_END", done.stdout)]
-    if not rows:
-        raise SystemExit(f"declarations.py: {table} has no rows")
-    for type_, name, text in rows:
-        lines += [f"    {name}: {VALUES.get(NUMBERS[type_], 'int')} | None = None", f'    """{text}."""']
+# The classes of fields of SamplingParams, their tables in include/qwen/ABI, and how a row begins.
+FIELDS = (("SamplerFields", "SamplerOptions.def", "QWEN_SAMPLING(Type, Field, Name, Default, Least, Most, Valid, Needed, Help)",
+           "Options that change what is drawn; None is what the model's authors recommend."),
+          ("BeamFields", "BeamOptions.def", "QWEN_BEAM_OPTION(Type, Field, Name, Default, Least, Most, Help)",
+           "Options of a beam search (docs/beams.md)."))
+
+
+def fields_module(compiler, folder):
+    """The source of the module with a field for each row of the tables of options."""
+    lines = ['"""The options of the sampler and of a beam search, made by python/declarations.py."""', "import dataclasses"]
+    for name, table, row, help_text in FIELDS:
+        text = f'#define {row} QWEN_ROW (#Type, #Name, Help) QWEN_END\n#include "{folder / table}"\n'
+        done = subprocess.run([compiler, "-x", "c++", "-E", "-P", "-"], input=text, capture_output=True, text=True, check=True)
+        rows = [ast.literal_eval(found) for found in re.findall(r"QWEN_ROW (.*?) QWEN_END", done.stdout)]
+        if not rows:
+            raise SystemExit(f"declarations.py: {table} has no rows")
+        lines += ["", "", "@dataclasses.dataclass(kw_only=True)", f"class {name}:", f'    """{help_text}"""', ""]
+        for type_, option, text in rows:
+            lines += [f"    {option}: {VALUES.get(NUMBERS[type_], 'int')} | None = None", f'    """{text}."""']
     return "\n".join(lines + [""])

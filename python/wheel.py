@@ -42,7 +42,7 @@ def modules(build):
     compiler = cached(build, "CMAKE_C_COMPILER")
     files = {f"{NAME}/{path.name}": path.read_bytes() for path in (SOURCE / "python" / NAME).iterdir() if path.suffix == ".py" or path.name == "py.typed"}
     files[f"{NAME}/_declarations.py"] = declarations.header_module(compiler, SOURCE / "runtime/include/qwenrt.h").encode()
-    files[f"{NAME}/_sampler_fields.py"] = declarations.sampler_module(compiler, SOURCE / "include/qwen/ABI/SamplerOptions.def").encode()
+    files[f"{NAME}/_fields.py"] = declarations.fields_module(compiler, SOURCE / "include/qwen/ABI").encode()
     files[f"{NAME}/_version.py"] = f'"""The version of the package."""\n__version__ = "{cached(build, "CMAKE_PROJECT_VERSION")}"\n'.encode()
     return files
 

@@ -50,6 +50,8 @@ class Completion:
     reasoning: str = ""
     """What a chat model thinks before its answer."""
     tool_calls: list[ToolCall] = dataclasses.field(default_factory=list)
+    score: float | None = None
+    """Of a beam search: the sum of the logs of probabilities, divided by a power of the length."""
     error: BaseException | None = None
     """Why the answer failed, with the traceback of a logits processor."""
 
@@ -117,6 +119,32 @@ class Result:
     def message(self) -> dict[str, Any]:
         """The answer as a message of a chat."""
         return self.outputs[0].message
+
+
+@dataclasses.dataclass
+class BeamSearchSequence:
+    """An answer of `beam_search`, with its prompt."""
+
+    tokens: list[int]
+    """The tokens of prompt and answer."""
+    logprobs: list[dict[int, Logprob]]
+    """Of the tokens of the answer."""
+    cum_logprob: float
+    """Their sum."""
+    text: str
+    """The text of all tokens."""
+    finish_reason: str | None = None
+    """"stop" or "length"."""
+    stop_reason: int | str | None = None
+    """The token of stop_token_ids that ended the answer."""
+
+
+@dataclasses.dataclass
+class BeamSearchOutput:
+    """The answers of `beam_search` to a prompt."""
+
+    sequences: list[BeamSearchSequence]
+    """The best first."""
 
 
 @dataclasses.dataclass

@@ -1,14 +1,16 @@
 """Grammars that answers keep to (docs/structured-output.md)."""
 from __future__ import annotations
 
+import ctypes
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import _declarations as c
+from ._calls import Calls
 from ._errors import Error
 from ._handle import Handle
-from ._library import check, encoded, library
+from ._library import check, encoded, library, sized
 
 # vLLM's names of what an answer keeps to.
 KINDS = {"json": c.QWEN_GRAMMAR_JSON_SCHEMA, "regex": c.QWEN_GRAMMAR_REGEX, "choice": c.QWEN_GRAMMAR_CHOICE, "grammar": c.QWEN_GRAMMAR_LARK}
@@ -19,12 +21,11 @@ KEPT = 32
 class Grammar:
     """A grammar of a model. Its memory goes with its last reference, or with the model."""
 
-    def __init__(self, handle: Handle, kind: int, text: str) -> None:
-        """Raises Error if the text is no grammar."""
+    def __init__(self, handle: Handle, make: Callable[[int], int | None]) -> None:
+        """`make` gets the model. Raises Error if it makes none."""
         self.handle = handle
-        data = encoded(text)
         with handle.use() as model:
-            self.pointer: int = check(library().qwen_grammar_new(model, kind, data, len(data)))
+            self.pointer: int = check(make(model))
             with handle.changed:
                 handle.grammars.add(self.pointer)
 
@@ -48,10 +49,22 @@ def grammar_of(handle: Handle, wanted: Mapping[str, Any] | None) -> Grammar | No
         raise Error(f"structured_outputs has {', '.join(sorted(given)) or 'nothing'} when one of {', '.join(KINDS)} and json_object is needed")
     (name, value), = given.items()
     text = value if isinstance(value, str) and name != "choice" else json.dumps(value)
-    key = (KINDS[name], text)
+    data = encoded(text)
+    return known_grammar(handle, (KINDS[name], text), lambda model: library().qwen_grammar_new(model, KINDS[name], data, len(data)))
+
+
+def call_grammar_of(handle: Handle, calls: Calls) -> Grammar:
+    """The grammar of the calls of an answer, which takes as long. Raises Error if one cannot be kept."""
+    rules = sized(c.qwen_call_rules, is_required=calls.is_required, is_single=calls.is_single, tools=calls.json.encode())
+    return known_grammar(handle, (calls.is_required, calls.is_single, calls.json),
+                         lambda model: library().qwen_grammar_new_calls(model, ctypes.byref(rules)))
+
+
+def known_grammar(handle: Handle, key: tuple[Any, ...], make: Callable[[int], int | None]) -> Grammar:
+    """A grammar that an earlier request had, or a new one."""
     with handle.changed:
         known = handle.known_grammars.pop(key, None)
-    known = known or Grammar(handle, *key)
+    known = known or Grammar(handle, make)
     with handle.changed:
         handle.known_grammars[key] = known
         while len(handle.known_grammars) > KEPT:

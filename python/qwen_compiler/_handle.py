@@ -87,7 +87,7 @@ class Handle:
         self.users = 0
         # Pointers to the grammars that live, and those that later requests may use.
         self.grammars: set[int] = set()
-        self.known_grammars: dict[tuple[int, str], Grammar] = {}
+        self.known_grammars: dict[tuple[Any, ...], Grammar] = {}
         self.closed = False
         # The program ends: threads that wait get nothing more, and so say nothing.
         self.exits = False
@@ -174,6 +174,8 @@ class Handle:
         flight.request = update.request
         if update.kind == c.QWEN_UPDATE_TOKEN:
             flight.on_token(c.qwen_token_event.from_address(update.data))
+        elif update.kind == c.QWEN_UPDATE_ANSWER:
+            flight.on_answer(c.qwen_beam_answer.from_address(update.data))
         elif update.kind == c.QWEN_UPDATE_END:
             with self.changed:
                 del self.flights[update.user]
@@ -212,7 +214,7 @@ class Handle:
 
 
 class Running:
-    """A request that runs. The reader of its model calls on_token and on_end."""
+    """A request that runs. The reader of its model calls on_token, on_answer and on_end."""
 
     def __init__(self, handle: Handle) -> None:
         """`handle.submit` starts it."""
@@ -224,6 +226,10 @@ class Running:
 
     def on_token(self, event: Any) -> None:
         """A token of the prompt or of the answer (qwen_token_event)."""
+        raise NotImplementedError
+
+    def on_answer(self, found: Any) -> None:
+        """An answer of a beam search (qwen_beam_answer)."""
         raise NotImplementedError
 
     def on_end(self, ending: Any) -> None:

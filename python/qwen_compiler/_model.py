@@ -1,6 +1,7 @@
 """A model in the process."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -13,7 +14,8 @@ from typing import Any, Literal, TypedDict, overload
 
 from . import _declarations as c
 from . import _running
-from ._answers import Delta, Result
+from ._answers import BeamSearchOutput, BeamSearchSequence, Delta, Result
+from ._calls import Calls, Tool
 from ._errors import Error
 from ._flight import Task
 from ._grammar import structured_outputs_of
@@ -22,7 +24,8 @@ from ._library import all_bytes, all_ids, check, encoded, ids_array, library, si
 from ._messages import Message, template_messages
 from ._processors import numpy
 from ._programs import cached_file
-from ._sampling import SamplingParams
+from ._rows import Rows
+from ._sampling import BeamSearchParams, SamplingParams
 
 
 class TokensPrompt(TypedDict):
@@ -39,6 +42,8 @@ class TextPrompt(TypedDict):
 
 Prompt = str | Sequence[int] | TokensPrompt | TextPrompt
 Params = SamplingParams | Sequence[SamplingParams] | None
+# One, or several.
+Conversations = Sequence[Message] | Sequence[Sequence[Message]]
 # Options whose values have words: the enumerators behind a prefix.
 WORDS = {name: {word.removeprefix(prefix).lower(): value for word, value in vars(c).items() if word.startswith(prefix)}
          for name, prefix in (("check", "QWEN_CHECK_"), ("speculate", "QWEN_SPECULATE_"))}
@@ -156,20 +161,28 @@ class Model:
             return int(check(library().qwen_token_id(native, texts_array([name])[0])))
 
     def apply_chat_template(self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None = None, **variables: Any) -> str:
-        """The text of a conversation by the model's chat template, whose other `variables` may be given."""
+        """The text of a conversation by the model's chat template, whose other `variables` may be given, as `chat` makes it: system messages at the
+        front become one, and a later one that the template does not write becomes a message of the user."""
         data = self._variables(messages, tools, variables)
         with self._handle.use() as native:
-            return all_bytes(library().qwen_render_chat, native, data, len(data)).decode()
+            turns = all_bytes(library().qwen_chat_turns, native, data, len(data))
+            return all_bytes(library().qwen_render_chat, native, turns, len(turns)).decode()
 
     def render(self, template: str, messages: Sequence[Message] = (), **variables: Any) -> str:
         """The text of a conversation by another chat template, in Jinja."""
-        source, data = encoded(template), self._variables(messages, None, variables)
-        with self._handle.use() as native:
-            read = check(library().qwen_template_new(native, source, len(source)))
-            try:
-                return all_bytes(library().qwen_template_render, read, data, len(data)).decode()
-            finally:
-                library().qwen_template_free(read)
+        data = self._variables(messages, None, variables)
+        with self._handle.use() as native, self._template(native, template) as read:
+            return all_bytes(library().qwen_template_render, read, data, len(data)).decode()
+
+    @contextlib.contextmanager
+    def _template(self, native: int, text: str) -> Iterator[int]:
+        """Another chat template."""
+        source = encoded(text)
+        read = check(library().qwen_template_new(native, source, len(source)))
+        try:
+            yield read
+        finally:
+            library().qwen_template_free(read)
 
     def _variables(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, variables: Mapping[str, Any]) -> bytes:
         given = {"messages": template_messages(messages), **variables}
@@ -180,68 +193,101 @@ class Model:
     # Answers.
 
     @overload
-    def generate(self, prompts: Prompt | Sequence[Prompt], params: Params = None, *, stream: Literal[False] = False) -> list[Result]: ...
+    def generate(self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, *, stream: Literal[False] = False) -> list[Result]: ...
 
     @overload
-    def generate(self, prompts: Prompt | Sequence[Prompt], params: Params = None, *, stream: Literal[True]) -> Iterator[Delta]: ...
+    def generate(self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, *, stream: Literal[True]) -> Iterator[Delta]: ...
 
-    def generate(self, prompts: Prompt | Sequence[Prompt], params: Params = None, *, stream: bool = False) -> list[Result] | Iterator[Delta]:
+    def generate(self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, *, stream: bool = False) -> list[Result] | Iterator[Delta]:
         """Continues a prompt or many, and returns their results in the order of the prompts; with `stream`, parts of answers as they come.
 
-        A prompt is a text or token ids. `params` are those of all prompts, or one for each. All answers run at once, as many as the model
-        has sequences. Raises AnswerError if an answer failed; the others go on to their ends.
+        A prompt is a text or token ids. `sampling_params` are those of all prompts, or one for each. All answers run at once, as many as the
+        model has sequences. Raises AnswerError if an answer failed; the others go on to their ends.
         """
-        tasks = self._text_tasks(prompts, params)
+        tasks = self._text_tasks(prompts, sampling_params)
         return _running.stream(self._handle, tasks) if stream else _running.generate(self._handle, tasks)
 
     @overload
-    def agenerate(self, prompts: Prompt | Sequence[Prompt], params: Params = None, *,
+    def agenerate(self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, *,
                   stream: Literal[False] = False) -> Coroutine[Any, Any, list[Result]]: ...
 
     @overload
-    def agenerate(self, prompts: Prompt | Sequence[Prompt], params: Params = None, *, stream: Literal[True]) -> AsyncIterator[Delta]: ...
+    def agenerate(self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, *, stream: Literal[True]) -> AsyncIterator[Delta]: ...
 
-    def agenerate(self, prompts: Prompt | Sequence[Prompt], params: Params = None, *,
+    def agenerate(self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, *,
                   stream: bool = False) -> Coroutine[Any, Any, list[Result]] | AsyncIterator[Delta]:
         """`generate` for asyncio: to be awaited, or with `stream` an asynchronous iterator. A task that is cancelled ends its answers."""
-        tasks = self._text_tasks(prompts, params)
+        tasks = self._text_tasks(prompts, sampling_params)
         return _running.astream(self._handle, tasks) if stream else _running.agenerate(self._handle, tasks)
 
-    @overload
-    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
-             response_format: Mapping[str, Any] | None = None, stream: Literal[False] = False, **variables: Any) -> Result: ...
+    def beam_search(self, prompts: Prompt | Sequence[Prompt], params: BeamSearchParams) -> list[BeamSearchOutput]:
+        """The most likely answers to each prompt, in vLLM's form. `generate` with num_beams has more options (docs/beams.md)."""
+        outputs = []
+        for result in self.generate(prompts, params.sampling_params):
+            front = self.detokenize(result.prompt_token_ids) if result.prompt is None else result.prompt
+            outputs.append(BeamSearchOutput([BeamSearchSequence([*result.prompt_token_ids, *answer.token_ids], answer.logprobs or [],
+                                                                answer.cumulative_logprob or 0.0, front + answer.text, answer.finish_reason,
+                                                                answer.stop_reason) for answer in result.outputs]))
+        return outputs
 
     @overload
-    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
-             response_format: Mapping[str, Any] | None = None, stream: Literal[True], **variables: Any) -> Iterator[Delta]: ...
+    def chat(self, messages: Sequence[Message], sampling_params: Params = None, *, tools: Sequence[Tool] | None = None,
+             tool_choice: str | Mapping[str, Any] | None = None, parallel_tool_calls: bool = True, response_format: Mapping[str, Any] | None = None,
+             stream: Literal[False] = False, **variables: Any) -> Result: ...
 
-    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
-             response_format: Mapping[str, Any] | None = None, stream: bool = False, **variables: Any) -> Result | Iterator[Delta]:
-        """Answers a conversation; with `stream`, returns parts of the answer as they come.
+    @overload
+    def chat(self, messages: Sequence[Sequence[Message]], sampling_params: Params = None, *, tools: Sequence[Tool] | None = None,
+             tool_choice: str | Mapping[str, Any] | None = None, parallel_tool_calls: bool = True, response_format: Mapping[str, Any] | None = None,
+             stream: Literal[False] = False, **variables: Any) -> list[Result]: ...
 
-        `messages`, `tools` and `response_format` have OpenAI's form. `variables` are those of the chat template, such as enable_thinking=False. Without
-        `params` an answer may have the rest of the context.
+    @overload
+    def chat(self, messages: Conversations, sampling_params: Params = None, *, tools: Sequence[Tool] | None = None,
+             tool_choice: str | Mapping[str, Any] | None = None, parallel_tool_calls: bool = True, response_format: Mapping[str, Any] | None = None,
+             stream: Literal[True], **variables: Any) -> Iterator[Delta]: ...
+
+    def chat(self, messages: Conversations, sampling_params: Params = None, *, tools: Sequence[Tool] | None = None,
+             tool_choice: str | Mapping[str, Any] | None = None, parallel_tool_calls: bool = True, response_format: Mapping[str, Any] | None = None,
+             stream: bool = False, **variables: Any) -> Result | list[Result] | Iterator[Delta]:
+        """Answers a conversation, or many of them; with `stream`, returns parts of the answers as they come.
+
+        `messages`, `tools`, `tool_choice`, `parallel_tool_calls` and `response_format` have OpenAI's form. A required or named choice, a single call and a
+        strict tool are kept by a grammar. `variables` are those of the chat template, such as enable_thinking=False, also as chat_template_kwargs;
+        continue_final_message=True goes on with the last message, and chat_template is another template. Without `sampling_params` an answer
+        may have the rest of the context.
         """
-        task = self._chat_task(messages, params, tools, response_format, variables)
-        return _running.stream(self._handle, [task]) if stream else _running.generate(self._handle, [task])[0]
+        tasks, many = self._chat_tasks(messages, sampling_params, Calls(tools, tool_choice, parallel_tool_calls), response_format, variables)
+        if stream:
+            return _running.stream(self._handle, tasks)
+        results = _running.generate(self._handle, tasks)
+        return results if many else results[0]
 
     @overload
-    def achat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
-              response_format: Mapping[str, Any] | None = None, stream: Literal[False] = False, **variables: Any) -> Coroutine[Any, Any, Result]: ...
+    def achat(self, messages: Sequence[Message], sampling_params: Params = None, *, tools: Sequence[Tool] | None = None,
+              tool_choice: str | Mapping[str, Any] | None = None, parallel_tool_calls: bool = True, response_format: Mapping[str, Any] | None = None,
+              stream: Literal[False] = False, **variables: Any) -> Coroutine[Any, Any, Result]: ...
 
     @overload
-    def achat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
-              response_format: Mapping[str, Any] | None = None, stream: Literal[True], **variables: Any) -> AsyncIterator[Delta]: ...
+    def achat(self, messages: Sequence[Sequence[Message]], sampling_params: Params = None, *, tools: Sequence[Tool] | None = None,
+              tool_choice: str | Mapping[str, Any] | None = None, parallel_tool_calls: bool = True, response_format: Mapping[str, Any] | None = None,
+              stream: Literal[False] = False, **variables: Any) -> Coroutine[Any, Any, list[Result]]: ...
 
-    def achat(self, messages: Sequence[Message], params: SamplingParams | None = None, *, tools: Sequence[Mapping[str, Any]] | None = None,
-              response_format: Mapping[str, Any] | None = None, stream: bool = False, **variables: Any) -> Coroutine[Any, Any, Result] | AsyncIterator[Delta]:
+    @overload
+    def achat(self, messages: Conversations, sampling_params: Params = None, *, tools: Sequence[Tool] | None = None,
+              tool_choice: str | Mapping[str, Any] | None = None, parallel_tool_calls: bool = True, response_format: Mapping[str, Any] | None = None,
+              stream: Literal[True], **variables: Any) -> AsyncIterator[Delta]: ...
+
+    def achat(self, messages: Conversations, sampling_params: Params = None, *, tools: Sequence[Tool] | None = None,
+              tool_choice: str | Mapping[str, Any] | None = None, parallel_tool_calls: bool = True, response_format: Mapping[str, Any] | None = None,
+              stream: bool = False, **variables: Any) -> Coroutine[Any, Any, Result] | Coroutine[Any, Any, list[Result]] | AsyncIterator[Delta]:
         """`chat` for asyncio: to be awaited, or with `stream` an asynchronous iterator."""
-        task = self._chat_task(messages, params, tools, response_format, variables)
+        tasks, many = self._chat_tasks(messages, sampling_params, Calls(tools, tool_choice, parallel_tool_calls), response_format, variables)
+        if stream:
+            return _running.astream(self._handle, tasks)
 
-        async def answer() -> Result:
-            return (await _running.agenerate(self._handle, [task]))[0]
+        async def first() -> Result:
+            return (await _running.agenerate(self._handle, tasks))[0]
 
-        return _running.astream(self._handle, [task]) if stream else answer()
+        return _running.agenerate(self._handle, tasks) if many else first()
 
     # Rows of prompts.
 
@@ -263,31 +309,52 @@ class Model:
 
         Queries of Qwen3-Embedding need `instruction`. `dim` is the number of first values that are kept.
         """
+        prompts, hidden, vectors = self._embedding(texts, instruction, dim)
+        for index, rows in enumerate(_running.rows(self._handle, prompts, c.QWEN_WANT_HIDDEN, hidden)):
+            vectors.put(index, rows)
+        return vectors.array()
+
+    async def aembed(self, texts: str | Sequence[str], *, instruction: str | None = None, dim: int | None = None) -> Any:
+        """`embed` for asyncio."""
+        prompts, hidden, vectors = self._embedding(texts, instruction, dim)
+        index = 0
+        async for rows in _running.arows(self._handle, prompts, c.QWEN_WANT_HIDDEN, hidden):
+            vectors.put(index, rows)
+            index += 1
+        return vectors.array()
+
+    def _embedding(self, texts: str | Sequence[str], instruction: str | None, dim: int | None) -> tuple[list[tuple[list[int], int]], int, Vectors]:
+        """The prompts of texts, the width of their rows, and memory for the vectors."""
         given = [texts] if isinstance(texts, str) else list(texts)
         with self._handle.use() as native:
             hidden: int = library().qwen_hidden_size(native)
-            prompts = [all_ids(library().qwen_encode_embedding, native, data, len(data))
+            prompts = [(all_ids(library().qwen_encode_embedding, native, data, len(data)), 1)
                        for data in (encoded(text if instruction is None else f"Instruct: {instruction}\nQuery:{text}") for text in given)]
         size = hidden if dim is None else dim
         if not 0 < size <= hidden:
             raise Error(f"dim is {dim} when 1 to {hidden} is needed")
-        vectors = (ctypes.c_float * (size * len(given)))()
-        for index, rows in enumerate(_running.rows(self._handle, ((ids, 1) for ids in prompts), c.QWEN_WANT_HIDDEN, hidden)):
-            target = ctypes.cast(ctypes.byref(vectors, index * size * 4), ctypes.POINTER(ctypes.c_float))
-            check(library().qwen_embedding(rows.row(0), size, target))
-        return float_array(vectors, len(given), size)
+        return prompts, hidden, Vectors(len(given), size)
 
     def rerank(self, query: str, documents: Sequence[str], *, instruction: str | None = None) -> list[float]:
         """How well each document answers the query, from 0 to 1, as `qwen-run rerank` says. `instruction` says what to look for."""
+        prompts = self._rerank_prompts(query, documents, instruction)
+        return [self._rerank_score(rows) for rows in _running.rows(self._handle, prompts, c.QWEN_WANT_LOGITS, self.vocab_size)]
+
+    async def arerank(self, query: str, documents: Sequence[str], *, instruction: str | None = None) -> list[float]:
+        """`rerank` for asyncio."""
+        prompts = self._rerank_prompts(query, documents, instruction)
+        return [self._rerank_score(rows) async for rows in _running.arows(self._handle, prompts, c.QWEN_WANT_LOGITS, self.vocab_size)]
+
+    def _rerank_prompts(self, query: str, documents: Sequence[str], instruction: str | None) -> list[tuple[list[int], int]]:
         texts = [None if instruction is None else texts_array([instruction])[0], texts_array([query])[0]]
         with self._handle.use() as native:
-            prompts = [all_ids(library().qwen_encode_rerank, native, *texts, document) for document in texts_array(documents)]
-        scores, score = [], ctypes.c_float()
-        for rows in _running.rows(self._handle, ((ids, 1) for ids in prompts), c.QWEN_WANT_LOGITS, self.vocab_size):
-            with self._handle.use() as native:
-                check(library().qwen_rerank_score(native, rows.row(0), ctypes.byref(score)))
-            scores.append(score.value)
-        return scores
+            return [(all_ids(library().qwen_encode_rerank, native, *texts, document), 1) for document in texts_array(documents)]
+
+    def _rerank_score(self, rows: Rows) -> float:
+        score = ctypes.c_float()
+        with self._handle.use() as native:
+            check(library().qwen_rerank_score(native, rows.row(0), ctypes.byref(score)))
+        return score.value
 
     def loglikelihoods(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, bool]]:
         """For each pair of a context and its continuation, both token ids: the log of the continuation's probability, the sum of float32
@@ -325,9 +392,7 @@ class Model:
 
     def _text_tasks(self, prompts: Prompt | Sequence[Prompt], params: Params) -> list[Task]:
         given = prompt_list(prompts)
-        each = [params or SamplingParams()] * len(given) if params is None or isinstance(params, SamplingParams) else list(params)
-        if len(each) != len(given):
-            raise Error(f"there are {len(each)} params for {len(given)} prompts")
+        each = params_list(params or SamplingParams(), len(given), "prompts")
         return [Task(i, *self._prompt(prompt), self.end_tokens, of) for i, (prompt, of) in enumerate(zip(given, each))]
 
     def _prompt(self, prompt: Prompt) -> tuple[str | None, list[int]]:
@@ -339,24 +404,63 @@ class Model:
         ids = [int(each) for each in given] if text is None else self.tokenize(text)
         return text, ids or ([self.begin_token] if self.begin_token is not None else [])
 
-    def _chat_task(self, messages: Sequence[Message], params: SamplingParams | None, tools: Sequence[Mapping[str, Any]] | None,
-                   response_format: Mapping[str, Any] | None, variables: Mapping[str, Any]) -> Task:
-        params = params or SamplingParams(max_tokens=None)
+    def _chat_tasks(self, messages: Conversations, params: Params, calls: Calls, response_format: Mapping[str, Any] | None,
+                    variables: Mapping[str, Any]) -> tuple[list[Task], bool]:
+        """A task for each conversation, and whether there may be several."""
+        given: Any = messages
+        many = bool(given) and not isinstance(given[0], Mapping)
+        conversations = list(given) if many else [given]
+        each = params_list(params or SamplingParams(max_tokens=None), len(conversations), "conversations")
+        rest = {**variables, **(variables.get("chat_template_kwargs") or {})}
+        return [self._chat_task(number, conversation, of, calls, response_format, rest)
+                for number, (conversation, of) in enumerate(zip(conversations, each))], many
+
+    def _chat_task(self, number: int, messages: Sequence[Message], params: SamplingParams, calls: Calls, response_format: Mapping[str, Any] | None,
+                   variables: dict[str, Any]) -> Task:
         if response_format:
             params = dataclasses.replace(params, structured_outputs=structured_outputs_of(response_format))
-        data = self._variables(messages, tools, variables)
+        rest = {name: value for name, value in variables.items() if name not in ("chat_template_kwargs", "chat_template", "continue_final_message")}
+        flags = 0
+        if variables.get("continue_final_message"):
+            flags, rest["add_generation_prompt"] = c.QWEN_CONTINUE_MESSAGE, False
+        data = self._variables(messages, calls.shown, rest)
         with self._handle.use() as native:
-            ids = all_ids(library().qwen_encode_chat, native, data, len(data), 0)
+            if variables.get("chat_template"):
+                with self._template(native, variables["chat_template"]) as template:
+                    ids = all_ids(library().qwen_template_encode, template, data, len(data), flags)
+            else:
+                data = all_bytes(library().qwen_chat_turns, native, data, len(data))
+                ids = all_ids(library().qwen_encode_chat, native, data, len(data), flags)
             ends = all_ids(library().qwen_end_tokens, native, 1)
-        return Task(0, None, ids, ends, params, chat=True, tools=[dict(tool) for tool in tools or []],
-                    reasons=variables.get("enable_thinking") is not False)
+        return Task(number, None, ids, ends, params, chat=True, calls=calls, reasons=rest.get("enable_thinking") is not False)
 
 
-def float_array(memory: Any, rows: int, columns: int) -> Any:
-    """Floats of C as an array of NumPy, or without NumPy as a memoryview."""
-    if module := numpy():
-        return module.ctypeslib.as_array(memory).reshape(rows, columns)
-    return memoryview(memory).cast("B").cast("f", (rows, columns))
+class Vectors:
+    """Embeddings."""
+
+    def __init__(self, count: int, size: int) -> None:
+        """Memory for `count` vectors."""
+        self.count, self.size = count, size
+        self.memory = (ctypes.c_float * (size * count))()
+
+    def put(self, index: int, rows: Rows) -> None:
+        """Writes the vector that a row of hidden values makes."""
+        target = ctypes.cast(ctypes.byref(self.memory, index * self.size * 4), ctypes.POINTER(ctypes.c_float))
+        check(library().qwen_embedding(rows.row(0), self.size, target))
+
+    def array(self) -> Any:
+        """[count, size] as an array of NumPy, or without NumPy as a memoryview."""
+        if module := numpy():
+            return module.ctypeslib.as_array(self.memory).reshape(self.count, self.size)
+        return memoryview(self.memory).cast("B").cast("f", (self.count, self.size))
+
+
+def params_list(params: SamplingParams | Sequence[SamplingParams], count: int, what: str) -> list[SamplingParams]:
+    """Options of all of `count`, or of each."""
+    each = [params] * count if isinstance(params, SamplingParams) else list(params)
+    if len(each) != count:
+        raise Error(f"there are {len(each)} params for {count} {what}")
+    return each
 
 
 def prompt_list(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _declarations as c
@@ -14,9 +14,10 @@ from ._processors import numpy
 class Rows(Running):
     """A request for the rows of the last `count` tokens of a prompt, in order."""
 
-    def __init__(self, handle: Handle, ids: Sequence[int], want: int, count: int, width: int) -> None:
-        """Starts it. `want` is a QWEN_WANT number. Raises Error if it cannot run."""
+    def __init__(self, handle: Handle, ids: Sequence[int], want: int, count: int, width: int, tell: Callable[[], None] | None = None) -> None:
+        """Starts it. `want` is a QWEN_WANT number. The reader's thread calls `tell` at its end. Raises Error if it cannot run."""
         super().__init__(handle)
+        self.tell = tell
         self.count, self.width = count, width
         # NumPy gets memory from the system without touching it.
         module = numpy()
@@ -41,6 +42,14 @@ class Rows(Running):
         """All rows are written, or none is of use."""
         self.note_failure(ending)
         self.ended.set()
+        if self.tell:
+            self.tell()
+
+    def checked(self) -> Rows:
+        """Itself. Raises the error of a request that failed."""
+        if self.failure:
+            raise self.failure
+        return self
 
     def logprobs(self, ids: Sequence[int]) -> list[float]:
         """The logs of the probabilities of the next token of each row."""
@@ -60,4 +69,3 @@ class Rows(Running):
                 check(library().qwen_top_tokens(model, self.row(index), ids, 1))
                 found.append(ids[0])
         return found
-

@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import functools
 import queue
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -11,34 +12,39 @@ from typing import Any
 
 from ._answers import Completion, Delta, Result
 from ._errors import AnswerError, ClosedError, Error
-from ._flight import Flight, Task
-from ._grammar import grammar_of
+from ._flight import Flight, Listener, Request, Search, Task
+from ._grammar import call_grammar_of, grammar_of
 from ._handle import Handle, Running
 from ._rows import Rows
 
 # Prompts whose rows are asked for at once, and floats of all these rows if they are several.
 AHEAD, FLOATS = 32, 2**24
-Listener = Callable[[Flight, Delta | None], None]
 
 
 def prepare(handle: Handle, tasks: list[Task]) -> None:
     """Makes the grammars, which may take seconds."""
     for task in tasks:
-        task.grammar = task.grammar or grammar_of(handle, task.params.structured_outputs)
+        asked = task.params.structured_outputs
+        if asked and task.calls.has_rules:
+            raise Error("calls that a grammar keeps exclude structured_outputs and response_format")
+        task.grammar = task.grammar or (call_grammar_of(handle, task.calls) if task.calls.has_rules else grammar_of(handle, asked))
 
 
 async def aprepare(handle: Handle, tasks: list[Task]) -> None:
     """The same beside the loop of asyncio."""
-    if any(task.params.structured_outputs for task in tasks):
+    if any(task.params.structured_outputs or task.calls.has_rules for task in tasks):
         await asyncio.to_thread(prepare, handle, tasks)
 
 
-def start(handle: Handle, tasks: list[Task], listen: Listener, *, streams: bool = False) -> list[Flight]:
+def start(handle: Handle, tasks: list[Task], listen: Listener, *, streams: bool = False) -> list[Request]:
     """Starts all answers to all prompts. Raises Error, without any of them, if one cannot run."""
-    flights: list[Flight] = []
+    flights: list[Request] = []
     try:
         prepare(handle, tasks)
         for task in tasks:
+            if task.params.is_search:
+                flights.append(Search(handle, task, listen, streams))
+                continue
             seed = random.getrandbits(53) if task.params.seed is None else task.params.seed
             for index in range(task.params.n):
                 flights.append(Flight(handle, task, index, seed, listen, streams))
@@ -57,13 +63,13 @@ def stop(flights: Sequence[Running]) -> None:
             flight.ended.wait()
 
 
-def results_of(flights: list[Flight]) -> list[Result]:
+def results_of(flights: list[Request]) -> list[Result]:
     """The results in the order of the prompts. Raises the error of answers that failed."""
     results: dict[int, Result] = {}
     for flight in flights:
         task = flight.task
         result = results.setdefault(task.number, Result(task.text, task.ids, [], flight.prompt_logprobs, flight.cached))
-        result.outputs.append(flight.answer)
+        result.outputs += flight.answers
     ordered = list(results.values())
     for result in ordered:
         for answer in result.outputs:
@@ -98,14 +104,18 @@ def wait(flights: Sequence[Running]) -> None:
         raise
 
 
+def has_room(ahead: Sequence[Rows], width: int) -> bool:
+    """Whether more rows are asked for: enough that the scheduler has work, and no more memory than that takes."""
+    return len(ahead) < AHEAD and sum(each.count for each in ahead) * width < FLOATS
+
+
 def rows(handle: Handle, prompts: Iterable[tuple[Sequence[int], int]], want: int, width: int) -> Iterator[Rows]:
     """The rows of the last tokens of each prompt, of the number beside it, in the order of the prompts. Raises the error of one that failed."""
     ahead: collections.deque[Rows] = collections.deque()
     left = iter(prompts)
     try:
         while True:
-            # Enough that the scheduler has work, and no more memory than that takes.
-            while len(ahead) < AHEAD and sum(each.count for each in ahead) * width < FLOATS:
+            while has_room(ahead, width):
                 ids, count = next(left, ((), 0))
                 if not count:
                     break
@@ -113,10 +123,7 @@ def rows(handle: Handle, prompts: Iterable[tuple[Sequence[int], int]], want: int
             if not ahead:
                 return
             wait([ahead[0]])
-            done = ahead.popleft()
-            if done.failure:
-                raise done.failure
-            yield done
+            yield ahead.popleft().checked()
     finally:
         stop(ahead)
 
@@ -153,7 +160,7 @@ class _Loop:
 async def agenerate(handle: Handle, tasks: list[Task]) -> list[Result]:
     """All answers. A task that is cancelled ends them."""
     await aprepare(handle, tasks)
-    loop, left, done = _Loop(), sum(task.params.n for task in tasks), asyncio.Event()
+    loop, left, done = _Loop(), sum(task.requests for task in tasks), asyncio.Event()
 
     def count() -> None:
         nonlocal left
@@ -169,6 +176,28 @@ async def agenerate(handle: Handle, tasks: list[Task]) -> list[Result]:
         for flight in flights:
             flight.cancel()
     return results_of(flights)
+
+
+async def arows(handle: Handle, prompts: Iterable[tuple[Sequence[int], int]], want: int, width: int) -> AsyncIterator[Rows]:
+    """`rows` for asyncio. A task that is cancelled ends them."""
+    loop = _Loop()
+    ahead: collections.deque[tuple[Rows, asyncio.Event]] = collections.deque()
+    left = iter(prompts)
+    try:
+        while True:
+            while has_room([each for each, _ in ahead], width):
+                ids, count = next(left, ((), 0))
+                if not count:
+                    break
+                done = asyncio.Event()
+                ahead.append((Rows(handle, ids, want, count, width, functools.partial(loop.call, done.set)), done))
+            if not ahead:
+                return
+            await ahead[0][1].wait()
+            yield ahead.popleft()[0].checked()
+    finally:
+        for each, _ in ahead:
+            each.cancel()
 
 
 async def astream(handle: Handle, tasks: list[Task]) -> AsyncIterator[Delta]:

@@ -92,13 +92,10 @@ class Llama:
                                response_format: Mapping[str, Any] | None = None, max_tokens: int | None = None, stream: bool = False,
                                logprobs: bool | None = None, top_logprobs: int | None = None, **options: Any) -> Any:
         """Answers a conversation. Returns OpenAI's dictionary, or with `stream` an iterator of them."""
-        if tool_choice not in (None, "auto", "none"):
-            raise Error("tool_choice is not one of auto and none")
-        offered = None if tool_choice == "none" else tools
         params = self._params(options, max_tokens, (top_logprobs or 0) if logprobs else None)
         if stream:
-            return self._chat_chunks(self.model.chat(messages, params, tools=offered, response_format=response_format, stream=True))
-        result = self.model.chat(messages, params, tools=offered, response_format=response_format)
+            return self._chat_chunks(self.model.chat(messages, params, tools=tools, tool_choice=tool_choice, response_format=response_format, stream=True))
+        result = self.model.chat(messages, params, tools=tools, tool_choice=tool_choice, response_format=response_format)
         choices = [{"index": answer.index, "message": answer.message, "logprobs": chat_logprobs(answer), "finish_reason": answer.finish_reason}
                    for answer in result.outputs]
         return self._head("chatcmpl", "chat.completion") | {"choices": choices, "usage": usage_of(result)}

@@ -3,8 +3,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import qwen_compiler
-from qwen_compiler import (AnswerError, ClosedError, Completion, Delta, Error, LogitsProcessor, Logprob, Model, Prompt, Result, SamplingParams, TextPrompt,
-                           TokensPrompt, ToolCall, ToolDelta)
+from qwen_compiler import (AnswerError, BeamSearchOutput, BeamSearchParams, BeamSearchSequence, ClosedError, Completion, Delta, Error, LogitsProcessor,
+                           Logprob, Model, Prompt, Result, SamplingParams, TextPrompt, TokensPrompt, ToolCall, ToolDelta)
 from qwen_compiler.llama import Llama
 
 
@@ -27,8 +27,11 @@ def use(model: Model) -> float:
     parts: list[ToolDelta] = [part for delta in deltas for part in delta.tool_calls]
     chat: Result = model.chat([{"role": "user", "content": "Hi"}], SamplingParams.of(max_new_tokens=3), response_format={"type": "text"})
     calls: list[ToolCall] = chat.tool_calls
+    chats: list[Result] = model.chat([[{"role": "user", "content": "Hi"}]], [params], tool_choice="auto")
+    searched: list[BeamSearchOutput] = model.beam_search("The king", BeamSearchParams(beam_width=2, max_tokens=3))
+    sequence: BeamSearchSequence = searched[0].sequences[0]
     scores: list[tuple[float, bool]] = model.loglikelihoods([([1], [2])])
-    return sum(each.logprob for each in logprobs.values()) + len(parts) + len(calls) + scores[0][0] + model.perplexity("The king was old.")
+    return sum(each.logprob for each in logprobs.values()) + len(parts) + len(calls) + scores[0][0] + model.perplexity("The king was old.") + len(chats) + sequence.cum_logprob
 
 
 async def wait(model: Model) -> str:
@@ -36,6 +39,9 @@ async def wait(model: Model) -> str:
     texts = [delta.text async for delta in deltas]
     results: list[Result] = await model.agenerate(["The king"])
     chat: Result = await model.achat([{"role": "user", "content": "Hi"}])
+    chats: list[Result] = await model.achat([[{"role": "user", "content": "Hi"}]])
+    scores: list[float] = await model.arerank("Hi", [str(await model.aembed(chats[0].text))])
+    print(scores)
     return "".join(texts) + results[0].text + chat.text
 
 

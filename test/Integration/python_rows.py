@@ -2,6 +2,7 @@
 
   python_rows.py MODEL TASKS FOLDER
 """
+import asyncio
 import json
 import pathlib
 import re
@@ -47,6 +48,8 @@ for options, more in (([], {}), (["--dim", "32", "--instruction", "Find it"], {"
     run(["qwen-run", "embed", MODEL, *options, "-o", FOLDER / "vectors.npy", FOLDER / "lines.txt"])
     vectors = model.embed((FOLDER / "lines.txt").read_text().splitlines(), **more)
     checks.check(vectors.tobytes() == np.load(FOLDER / "vectors.npy").tobytes(), f"embeddings differ from those of the command: {more}")
+    awaited = asyncio.run(model.aembed((FOLDER / "lines.txt").read_text().splitlines(), **more))
+    checks.check(awaited.tobytes() == vectors.tobytes(), f"embeddings in asyncio differ: {more}")
 (FOLDER / "text.txt").write_text(TEXT)
 for options in ({}, {"window": 64, "stride": 16}):
     words = [f"--{name}={value}" for name, value in options.items()]
