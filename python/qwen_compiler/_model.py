@@ -368,7 +368,7 @@ class Model:
                 for (_, continuation), rows in zip(pairs, _running.rows(self._handle, prompts, c.QWEN_WANT_LOGITS, self.vocab_size))]
 
     def perplexity(self, text: str, *, window: int | None = None, stride: int | None = None) -> float:
-        """The perplexity of a text, as `qwen-run perplexity --help` defines it. `window` is the context by default, `stride` the window, at most 512."""
+        """The perplexity of a text, the number of `qwen-run perplexity`, whose help defines it. `window` is the context by default, `stride` the window, at most 512."""
         ids = self.tokenize(text)
         window = self.context_size if window is None else window
         stride = min(window, 512) if stride is None else stride
@@ -380,10 +380,7 @@ class Model:
         for begin in range(0, len(ids), stride):
             end, first = min(begin + window, len(ids)), max(seen, begin + 1)
             if first < end:
-                result, = self.generate({"prompt_token_ids": ids[begin:end]}, SamplingParams(max_tokens=0, prompt_logprobs=0))
-                for place, token in enumerate(ids[first:end], first - begin):
-                    of = (result.prompt_logprobs or [])[place]
-                    total -= of[token].logprob if of else math.nan
+                total += _running.surprise(self._handle, ids[begin:end], end - first)
                 scored += end - first
             seen = end
             if end == len(ids):

@@ -11,6 +11,36 @@ from ._library import check, ids_array, library, sized
 from ._processors import numpy
 
 
+OnLogits: Any = next(field[1] for field in c.qwen_request._fields_ if field[0] == "on_logits")
+
+
+class Surprise(Running):
+    """A request for the sum of -log p of the last `count` tokens, each given those before it, as `qwen-run perplexity` adds them up: in
+    double precision."""
+
+    def __init__(self, handle: Handle, ids: Sequence[int], count: int) -> None:
+        """Starts it. Raises Error if it cannot run."""
+        super().__init__(handle)
+        self.total = 0.0
+        self.left = iter(ids_array(ids[-count:]))
+        self.id, self.logprob = ctypes.c_int32(), ctypes.c_double()
+        # The row of a token scores the token after it. The object keeps the functions, which the scheduler calls.
+        self.on_logits = OnLogits(self._on_row)
+        prompt = ids_array(ids[:-1])
+        handle.submit(self, sized(c.qwen_request, prompt=prompt, prompt_size=len(prompt), row_count=count, on_logits=self.on_logits,
+                                  updates=c.QWEN_UPDATES_ANSWER))
+
+    def _on_row(self, _: int | None, row: Any, size: int) -> None:
+        self.id.value = next(self.left)
+        library().qwen_double_logprobs(self.handle.model, row, ctypes.byref(self.id), 1, ctypes.byref(self.logprob))
+        self.total -= self.logprob.value
+
+    def on_end(self, ending: Any) -> None:
+        """All rows have come, or none is of use."""
+        self.note_failure(ending)
+        self.ended.set()
+
+
 class Rows(Running):
     """A request for the rows of the last `count` tokens of a prompt, in order."""
 

@@ -15,7 +15,7 @@ from ._errors import AnswerError, ClosedError, Error
 from ._flight import Flight, Listener, Request, Search, Task
 from ._grammar import call_grammar_of, grammar_of
 from ._handle import Handle, Running
-from ._rows import Rows
+from ._rows import Rows, Surprise
 
 # Prompts whose rows are asked for at once, and floats of all these rows if they are several.
 AHEAD, FLOATS = 32, 2**24
@@ -126,6 +126,15 @@ def rows(handle: Handle, prompts: Iterable[tuple[Sequence[int], int]], want: int
             yield ahead.popleft().checked()
     finally:
         stop(ahead)
+
+
+def surprise(handle: Handle, ids: Sequence[int], count: int) -> float:
+    """The sum of -log p of the last tokens of a text (Surprise)."""
+    sums = Surprise(handle, ids, count)
+    wait([sums])
+    if sums.failure:
+        raise sums.failure
+    return sums.total
 
 
 def stream(handle: Handle, tasks: list[Task]) -> Iterator[Delta]:
