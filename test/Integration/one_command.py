@@ -310,6 +310,9 @@ def check_safety():
     for place in ({"XDG_CACHE_HOME": "/proc"}, {"XDG_CACHE_HOME": "", "HOME": "/proc"}, {"XDG_CACHE_HOME": "", "HOME": ""}):
         answers(f"no cache: {place}", generate(**place), 1, "for this run only: the cache cannot be used")
         checks.expect("no temporary file is left", list(TMP.iterdir()), [])
+    for place in ({"XDG_CACHE_HOME": "/proc"}, {"XDG_CACHE_HOME": "", "HOME": ""}):
+        expect_error(f"add without a cache: {place}", run("cache", "add", MODEL, **place), "the cache cannot be used (", "set XDG_CACHE_HOME")
+        checks.expect(f"compiles of add without a cache: {place}", compiles(), 0)
     SLOW.touch()
     killed = start("generate", MODEL, *IDS, XDG_CACHE_HOME="/proc")
     wait_for(lambda: list(TMP.glob("qwen-run-*/*")))

@@ -102,14 +102,6 @@ static void prune(uint64_t most) {
     writeOut("removed " + folder->fileOf(name).string() + "\n");
 }
 
-static void add(const ModelFile &model) {
-  // Another file than one of the cache disappears with this process.
-  if (model.path().starts_with("/proc/self/fd/"))
-    throw Error("the cache cannot be used; set XDG_CACHE_HOME to a folder of "
-                "your own");
-  writeOut(model.path() + "\n");
-}
-
 void qwen::run::addCache(const Command &program) {
   const Command sub = program.addCommand(
       "cache", "Show or remove the files that commands compiled of a MODEL");
@@ -143,7 +135,8 @@ void qwen::run::addCache(const Command &program) {
       "add", "Compile a MODEL unless the cache has it, and print the path of "
              "its file");
   addFile(addition, *model);
-  addition.onRun([model] { add(*model); });
+  // Another file than one of the cache disappears with this process.
+  addition.onRun([model] { writeOut(model->path(FilePlace::Cache) + "\n"); });
 
   const Command path = sub.addCommand("path", "Print the folder");
   path.onRun([] { writeOut(requirePath().string() + "\n"); });

@@ -28,7 +28,7 @@ using namespace qwen::run;
 /// The heading of options that change no result.
 static constexpr char kMachineGroup[] = "Threads and memory";
 
-const std::string &ModelFile::path() const {
+const std::string &ModelFile::path(FilePlace place) const {
   if (flags->dryRun) {
     writeOut(screenText(describeCompile(given, flags->arguments)));
     throw CommandDone();
@@ -36,7 +36,7 @@ const std::string &ModelFile::path() const {
   if (compiled.empty()) {
     // The compiler is another process, whose inputs are not noted here.
     noteInput();
-    compiled = compiledModel(given, flags->arguments);
+    compiled = compiledModel(given, flags->arguments, place);
   }
   return compiled;
 }

@@ -10,6 +10,7 @@
 
 #include "CommandLine.h"
 #include "CompileOptions.h"
+#include "cache/CompiledModel.h"
 #include "engine/BeamSearch.h"
 #include "engine/Sampler.h"
 #include "model/MakeEngine.h"
@@ -63,7 +64,7 @@ public:
   /// The path of the compiled file. The first call may compile the model.
   /// Throws Error; with --dry-run, it prints what it would do and throws
   /// CommandDone.
-  const std::string &path() const;
+  const std::string &path(FilePlace place = FilePlace::Anywhere) const;
   /// Notes the files of MODEL as inputs, for a command that makes its output
   /// before it opens the model.
   void noteInput() const;

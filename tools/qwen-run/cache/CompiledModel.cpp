@@ -181,7 +181,7 @@ public:
   }
   /// Compiles the model, or waits for another process that does. Returns the
   /// path of the file.
-  std::string compile();
+  std::string compile(FilePlace place);
   /// What is there, or what compile would do.
   std::string describe();
 
@@ -378,16 +378,22 @@ static bool isForWantOfRoom(const Error &error) {
   });
 }
 
-std::string Request::compile() {
+std::string Request::compile(FilePlace place) {
   requireLikelyMemory();
+  const bool isPrivate = place == FilePlace::Anywhere;
   if (folder && !folder->isWritable())
     reason = folder->path().string() + ": it is read-only";
-  if (!folder || !folder->isWritable())
-    return compilePrivately();
+  if (!folder || !folder->isWritable()) {
+    if (isPrivate)
+      return compilePrivately();
+    throw Error("the cache cannot be used (" + reason +
+                "); set XDG_CACHE_HOME to a folder of your own");
+  }
   try {
     compileIntoCache();
   } catch (const Error &error) {
-    if (!isForWantOfRoom(error) || isOnDisk(ScratchFolder::parent()))
+    if (!isPrivate || !isForWantOfRoom(error) ||
+        isOnDisk(ScratchFolder::parent()))
       throw;
     reason = error.what();
     return compilePrivately();
@@ -463,7 +469,8 @@ static std::vector<std::string> usedModels;
 
 std::string
 qwen::run::compiledModel(const std::string &given,
-                         const std::vector<CompileArgument> &arguments) {
+                         const std::vector<CompileArgument> &arguments,
+                         FilePlace place) {
   ModelSource source = findModel(given);
   if (source.isCompiled) {
     requireNone(given, arguments);
@@ -471,7 +478,7 @@ qwen::run::compiledModel(const std::string &given,
   }
   Request request(given, arguments, std::move(source), true);
   const std::string path =
-      request.findCached() ? request.cached() : request.compile();
+      request.findCached() ? request.cached() : request.compile(place);
   usedModels.push_back(path);
   return path;
 }

@@ -10,11 +10,20 @@
 
 namespace qwen::run {
 
+/// Where a compiled file may lie.
+enum class FilePlace {
+  /// In the cache, or in a file of this process if there is none.
+  Anywhere,
+  Cache
+};
+
 /// The path of the compiled file of `given`, which is one, or names a model
-/// that the cache has or gets now (docs/decisions/0022-one-command.md). Says on
-/// standard error what it does. Throws Error.
+/// that is compiled already or is compiled now
+/// (docs/decisions/0022-one-command.md). Says on standard error what it does.
+/// Throws Error, before it compiles if the cache is needed and cannot be used.
 std::string compiledModel(const std::string &given,
-                          const std::vector<CompileArgument> &arguments);
+                          const std::vector<CompileArgument> &arguments,
+                          FilePlace place = FilePlace::Anywhere);
 
 /// Makes the next run compare each cached file of this one that `error` names
 /// with its checksums, and compile it again if it is damaged. Throws nothing.
