@@ -24,6 +24,7 @@ packages-test: packages setup-tests
 	@.venv/bin/python test/Integration/archive_elf.py build/packages/*-x86_64.tar.zst build/host
 	@.venv/bin/python test/Integration/archive_elf.py build/packages/*-aarch64.tar.zst build/aarch64-compiler
 	@.venv/bin/python test/Integration/systems.py build/packages models/stories
+	@.venv/bin/python test/Integration/systems_wheel.py build/packages models/stories
 
 # Builds everything and runs the tests.
 test: setup-tests

@@ -5,72 +5,27 @@ after their removal nothing is left but the cache. `make packages-test`, as root
 
 Each SUITE of Debian has a root in PACKAGES/roots, which debootstrap makes once.
 """
-import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
-import time
 
-from archive_roots import Root, answer_of, enter_with_emulator
+from archive_roots import answer_of, enter_with_emulator
 from checks import Checks
+from system_roots import ARCHITECTURES, System, Timed, begin_all, prepared
 
 PACKAGES, MODEL = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
 SUITES = sys.argv[3:] or ["bookworm", "trixie"]
-# Names of an architecture: of Debian and of the kernel.
-ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 # The README asks for it where an archive is unpacked.
 TOOLS = "zstd"
 checks = Checks()
-
-
-def root_of(suite, architecture):
-    return PACKAGES / "roots" / f"{suite}-{architecture}"
-
-
-def begin_root(suite, architecture):
-    """Unpacks the packages of a root, outside of the namespaces: there is the network."""
-    root = root_of(suite, architecture)
-    begun = root.with_suffix(".begun")
-    if root.exists() or begun.exists():
-        return
-    print(f"== debootstrap {suite} {architecture}", flush=True)
-    making = root.with_suffix(".making")
-    shutil.rmtree(making, ignore_errors=True)
-    making.parent.mkdir(exist_ok=True)
-    subprocess.run(["debootstrap", "--foreign", "--variant=minbase", f"--include={TOOLS}", f"--arch={architecture}", suite, making],
-                   stdout=subprocess.DEVNULL, check=True)
-    making.rename(begun)
-
-
-def end_root(suite, architecture):
-    """Installs these packages, which needs the emulator."""
-    root = root_of(suite, architecture)
-    begun = root.with_suffix(".begun")
-    if begun.exists():
-        # Its name for a system that may not make devices.
-        subprocess.run(["chroot", begun, "/debootstrap/debootstrap", "--second-stage"], env=os.environ | {"container": "lxc"},
-                       stdout=subprocess.DEVNULL, check=True)
-        begun.rename(root)
-    return root
 
 
 def left(root):
     """Files that a root has beside those of its system, of the test, of the cache and of the system's records of packages."""
     ours = r"(model|packages|home/\.cache/qwen-run|tmp|var/(lib|log|cache))/"
     return sorted(path for path in root.files() - root.first if not re.match(ours, path))
-
-
-class Timed:
-    def __init__(self):
-        self.seconds = {}
-
-    def __call__(self, name, function, *arguments, **options):
-        start = time.monotonic()
-        result = function(*arguments, **options)
-        self.seconds[name] = time.monotonic() - start
-        return result
 
 
 def check_use(root, name, timed, remove):
@@ -88,28 +43,19 @@ def check_use(root, name, timed, remove):
     checks.check(list((root.path / "home/.cache/qwen-run").iterdir()), f"{name} leaves no cache")
 
 
-def prepared(system, *packages):
-    root = Root(system)
-    shutil.copytree(MODEL, root.path / "model")
-    (root.path / "packages").mkdir()
-    for package in packages:
-        shutil.copy(package, root.path / "packages")
-    return root
-
-
 def apt(root, *arguments):
     root.run("apt-get", "-q", "-y", *arguments, DEBIAN_FRONTEND="noninteractive")
 
 
 def check_deb(system, name, deb):
-    root, timed = prepared(system, deb), Timed()
+    root, timed = prepared(system, MODEL, deb), Timed()
     timed("install", apt, root, "install", f"/packages/{deb.name}")
     check_use(root, name, timed, lambda: apt(root, "remove", "qwen-compiler"))
     return timed
 
 
 def check_archive(system, name, archive):
-    root, timed = prepared(system, archive), Timed()
+    root, timed = prepared(system, MODEL, archive), Timed()
     folder = f"/tmp/{archive.name.removesuffix('.tar.zst')}"
 
     def install():
@@ -131,7 +77,7 @@ def check_both(system, name, deb, archive):
     newer = PACKAGES / "newer.deb"
     subprocess.run(["dpkg-deb", "-Znone", "-b", control, newer], check=True, stdout=subprocess.DEVNULL)
     shutil.rmtree(control)
-    root = prepared(system, deb, newer, archive)
+    root = prepared(system, MODEL, deb, newer, archive)
     newer.unlink()
     apt(root, "install", f"/packages/{deb.name}")
     apt(root, "install", "/packages/newer.deb")
@@ -158,13 +104,8 @@ def compressed_size(archive, name):
     return len(subprocess.run(["zstd", "-19", "-T0", "-c"], input=program.stdout, stdout=subprocess.PIPE, check=True).stdout)
 
 
-if not os.environ.get("QWEN_TEST_NAMESPACES"):
-    for program in ("debootstrap", "qemu-aarch64-static"):
-        if os.getuid() or not shutil.which(program):
-            sys.exit(f"systems.py: it needs root and {program}, of Debian's packages debootstrap and qemu-user-static")
-    for architecture in ARCHITECTURES:
-        for suite in SUITES:
-            begin_root(suite, architecture)
+systems = [System(PACKAGES, suite, architecture, TOOLS) for architecture in ARCHITECTURES for suite in SUITES]
+begin_all(systems)
 enter_with_emulator()
 for architecture, machine in ARCHITECTURES.items():
     deb, archive = next(PACKAGES.glob(f"*_{architecture}.deb")), next(PACKAGES.glob(f"*-{machine}.tar.zst"))
@@ -174,11 +115,11 @@ for architecture, machine in ARCHITECTURES.items():
     size = compressed_size(archive, "bin/qwen-run")
     print(f"qwen-run alone: {size / 1e6:.1f} MB", flush=True)
     checks.check(size <= 12e6, "qwen-run alone is larger than 12 MB")
-    for suite in SUITES:
-        system = end_root(suite, architecture)
+    for system in (each for each in systems if each.architecture == architecture):
+        root, suite = system.end(), system.suite
         for check, package in ((check_deb, deb), (check_archive, archive)):
             name = f"{package.name} on {suite}"
-            seconds = check(system, name, package).seconds
+            seconds = check(root, name, package).seconds
             print(f"{name}: " + ", ".join(f"{what} {value:.1f} s" for what, value in seconds.items()), flush=True)
-        check_both(system, f"both on {suite}", deb, archive)
+        check_both(root, f"both on {suite}", deb, archive)
 checks.finish()
