@@ -12,7 +12,9 @@
 //   of a    | step v | next   |   each tile: all chunks of the page
 //   tile    +--------+--------+
 //
-// For p.v, the weights of a tile become codes first.
+// For p.v, the weights of a tile become codes first. smmla multiplies 8 values
+// of two heads and of two columns: a tile puts the codes of its heads in pairs,
+// and zips chunks of 4 where it loads them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,9 +33,11 @@ public:
   /// Tiles of the schedule's heads, then one tile of the remaining heads, which
   /// reads the page again from the first cache.
   void emit() {
+    if (!isScores || inPairs)
+      codes = b.scratch((schedule.tokens + 1) *
+                        (isScores ? kStackValues : kPageTokens));
     if (!isScores) {
-      codes = b.scratch((schedule.tokens + 1) * kPageTokens);
-      if (isa.dot.kind != DotKind::Vpdpbusd) {
+      if (!isUnsigned) {
         offsetRow = b.at(codes, schedule.tokens * kPageTokens);
         b.fill(offsetRow, kPageTokens, kMostInteger * 0x01010101);
       }
@@ -53,16 +57,14 @@ private:
   /// Values of a head in a step of the innermost loop, which divides the size
   /// of any head; and values or slots in a longer step.
   static constexpr int64_t kStep = 8, kLongStep = 32;
+  /// Values of a head in a dot of smmla.
+  static constexpr int64_t kPairStep = 8;
 
   /// All columns of `heads` heads from `first` on: tiles of whole vectors,
   /// fewer and fewer of them, then of half a vector where that has 8 lanes.
   void emitHeads(Value first, int64_t heads) {
-    Values rows;
-    if (isScores)
-      for (int64_t head = 0; head < heads; ++head)
-        rows.push_back(b.at(argument, b.add(first, head), queryBytes));
-    else
-      rows = encodeWeights(first, heads);
+    const Values rows =
+        isScores ? queryCodes(first, heads) : encodeWeights(first, heads);
     const int64_t widest = schedule.vectors * isa.lanes;
     const int64_t least =
         isScores ? isa.lanes : std::min<int64_t>(isa.lanes, 8);
@@ -70,12 +72,37 @@ private:
     for (int64_t width = widest; width >= least; width /= 2) {
       Value whole = isScores ? roundUp(columns, width)
                              : b.mul(b.div(columns, width), width);
-      b.loop(done, whole, width,
-             [&](Value column) { emitTile(first, rows, column, width); });
+      b.loop(done, whole, width, [&](Value column) {
+        emitTile({first, heads, rows}, column, width);
+      });
       if (isScores)
         return;
       done = whole;
     }
+  }
+
+  Value queryOf(Value head) { return b.at(argument, head, queryBytes); }
+
+  /// The addresses of the codes of these queries: as they are, or of copies in
+  /// pairs.
+  Values queryCodes(Value first, int64_t heads) {
+    Values rows, pairs;
+    for (int64_t head = 0; head < heads; ++head)
+      rows.push_back(queryOf(b.add(first, head)));
+    if (!inPairs)
+      return rows;
+    const Type eight = b.getI64Type();
+    for (int64_t head = 0; head < heads; head += 2)
+      pairs.push_back(b.at(codes, head * kStackValues));
+    b.loop(0, headDim, kPairStep, [&](Value i) {
+      for (int64_t head = 0; head < alignTo(heads, 2); ++head) {
+        Value value = head < heads ? b.load(eight, b.at(rows[size_t(head)], i))
+                                   : b.integer(0);
+        b.store(value, b.at(pairs[size_t(head / 2)],
+                            b.add(b.mul(i, 2), head % 2 * kPairStep)));
+      }
+    });
+    return pairs;
   }
 
   Value roundUp(Value a, int64_t multiple) {
@@ -110,10 +137,16 @@ private:
     factors.clear();
     Values rows;
     for (int64_t head = 0; head < heads; ++head) {
-      rows.push_back(b.at(codes, head * kPageTokens));
-      encodeRow(b.at(argument, b.add(first, head), kPageTokens * 4),
-                rows.back());
+      Value to = b.at(codes, inPairs ? head / 2 * 2 * kPageTokens +
+                                           head % 2 * kPairStep
+                                     : head * kPageTokens);
+      if (!inPairs || head % 2 == 0)
+        rows.push_back(to);
+      encodeRow(b.at(argument, b.add(first, head), kPageTokens * 4), to);
     }
+    if (inPairs && heads % 2 != 0)
+      for (int64_t slot = 0; slot < kPageTokens; slot += kPairStep)
+        b.store(b.integer(0), b.at(rows.back(), 2 * slot + kPairStep));
     if (offsetRow)
       rows.push_back(offsetRow);
     return rows;
@@ -144,8 +177,9 @@ private:
           integers, b.addF(b.mulF(product, factor), b.zeros(floats, kMagic)));
       if (offsetRow)
         rounded = b.sub(rounded, kMostInteger);
+      const int64_t slot = int64_t(i) * isa.lanes;
       b.store(b.truncated(b.vector(isa.lanes, b.i8), rounded),
-              b.at(to, int64_t(i) * isa.lanes));
+              b.at(to, inPairs ? slot + slot / kPairStep * kPairStep : slot));
     }
   }
 
@@ -154,17 +188,22 @@ private:
     return arith::ConstantOp::create(b, b.getF32FloatAttr(value));
   }
 
-  /// Outputs of the heads of `rows`, from `first` on, [column .. column +
-  /// width).
-  void emitTile(Value first, ArrayRef<Value> rows, Value column,
-                int64_t width) {
+  /// Heads of a tile: their number, and the addresses of their codes.
+  struct Heads {
+    Value first;
+    int64_t count;
+    ArrayRef<Value> rows;
+  };
+
+  /// Outputs of some heads, [column .. column + width).
+  void emitTile(const Heads &of, Value column, int64_t width) {
+    const auto &[first, heads, rows] = of;
     IsaInfo tileIsa = isa;
     tileIsa.lanes = std::min(isa.lanes, width);
     const int64_t lanes = tileIsa.lanes, vectors = width / lanes;
-    const int64_t heads = std::ssize(rows) - (offsetRow ? 1 : 0);
     Values sums;
     for (Value row : rows)
-      sums.append(size_t(vectors), startOf(row, lanes));
+      sums.append(size_t(vectors * sumsOfVector), startOf(row, lanes));
     Value chunks = b.at(page, column, kCodeChunk);
     const ReadAhead ahead = readAheadOf(
         b.add(b.mul(first, lineLength), b.mul(column, heads)), width * heads);
@@ -172,7 +211,9 @@ private:
       return [&, length] {
         return b.loop(0, count, length, sums, [&](Value i, ValueRange carried) {
           readAhead(ahead, i, length);
-          return addStep(tileIsa, rows, chunks, i, length, vectors, carried);
+          const Step step = {i, length, vectors, chunks, rows};
+          return inPairs ? addPairs(step, carried)
+                         : addStep(tileIsa, step, carried);
         });
       };
     };
@@ -183,14 +224,24 @@ private:
       sums = inSteps(kLongStep)();
     for (int64_t i = 0; i < heads * vectors; ++i) {
       const int64_t head = i / vectors;
-      Value sum = sums[size_t(i)];
-      if (offsetRow)
-        sum = b.add(sum, sums[size_t(heads * vectors + i % vectors)]);
-      Value at = b.add(column, i % vectors * lanes);
-      Value result = scaled(sum, rows[size_t(head)], head, at, lanes);
-      Value line = b.mul(b.add(first, head), lineLength);
-      b.store(result, b.at(out, b.add(line, at), 4));
+      Value at = b.add(column, i % vectors * lanes),
+            number = b.add(first, head);
+      Value result =
+          scaled(dotOf(sums, heads, vectors, i), number, head, at, lanes);
+      b.store(result, b.at(out, b.add(b.mul(number, lineLength), at), 4));
     }
+  }
+
+  /// Dot `i` of [heads][vectors].
+  Value dotOf(ArrayRef<Value> sums, int64_t heads, int64_t vectors, int64_t i) {
+    const int64_t head = i / vectors, v = i % vectors;
+    if (!inPairs)
+      return offsetRow
+                 ? b.add(sums[size_t(i)], sums[size_t(heads * vectors + v)])
+                 : sums[size_t(i)];
+    // Two columns of two heads in each sum.
+    const auto pair = size_t(head / 2 * vectors + v) * 2;
+    return b.permuted("trn", 64, sums[pair], sums[pair + 1], head % 2 != 0);
   }
 
   /// What a tile prefetches of the page that is read next: from `pointer` on,
@@ -243,9 +294,44 @@ private:
     return b.splat(integers, b.mul(sum, -kOffset));
   }
 
-  /// Multiplies `length` values from `i` on.
-  Values addStep(const IsaInfo &tileIsa, ArrayRef<Value> rows, Value chunks,
-                 Value i, int64_t length, int64_t vectors, ValueRange carried) {
+  /// `length` values from `i` on, of some rows and vectors of columns.
+  struct Step {
+    Value i;
+    int64_t length, vectors;
+    Value chunks;
+    ArrayRef<Value> rows;
+  };
+
+  Values addPairs(const Step &step, ValueRange carried) {
+    const auto &[i, length, vectors, chunks, rows] = step;
+    const VectorType bytes = b.vector(16, b.i8);
+    const StringRef dot = isScores ? "llvm.aarch64.neon.smmla.v4i32.v16i8"
+                                   : "llvm.aarch64.neon.usmmla.v4i32.v16i8";
+    Values sums = carried;
+    Value from = b.at(chunks, b.mul(b.div(i, kCodeChunk), chunkBytes));
+    for (int64_t at = 0; at < length; at += kPairStep) {
+      Values pairs;
+      for (Value row : rows)
+        pairs.push_back(b.load(bytes, b.at(row, b.mul(b.add(i, at), 2))));
+      Value next = b.at(from, chunkBytes);
+      for (int64_t v = 0; v < vectors; ++v) {
+        Value even = b.load(bytes, b.at(from, v * 16)),
+              odd = b.load(bytes, b.at(next, v * 16));
+        for (const bool second : {false, true}) {
+          Value w = b.permuted("zip", 32, even, odd, second);
+          for (auto [r, pair] : llvm::enumerate(pairs)) {
+            Value &sum = sums[(r * size_t(vectors) + size_t(v)) * 2 + second];
+            sum = b.intrinsic(sum.getType(), dot, {sum, pair, w});
+          }
+        }
+      }
+      from = b.at(next, chunkBytes);
+    }
+    return sums;
+  }
+
+  Values addStep(const IsaInfo &tileIsa, const Step &step, ValueRange carried) {
+    const auto &[i, length, vectors, chunks, rows] = step;
     // vpdpbusd takes unsigned bytes first.
     const bool codesFirst = !isScores && isa.dot.kind == DotKind::Vpdpbusd;
     const ByteRange range = {
@@ -293,14 +379,16 @@ private:
         bytes, b.splat(b.vector(bytes.getNumElements() / 4, b.i32), word));
   }
 
-  /// The float of a dot with row `head`, by its scales.
-  Value scaled(Value dot, Value row, int64_t head, Value column,
+  /// The float of a dot with head `head` of a tile, which is head `number` of
+  /// all, by its scales.
+  Value scaled(Value dot, Value number, int64_t head, Value column,
                int64_t lanes) {
     const VectorType floats = b.vector(lanes, b.f32);
     Value value = b.toFloat(floats, dot);
     if (!isScores)
       return b.mulF(value, b.splat(floats, factors[size_t(head)]));
-    Value ofQuery = b.mulF(b.load(b.f32, b.at(row, headDim)), b.argument(2));
+    Value ofQuery =
+        b.mulF(b.load(b.f32, b.at(queryOf(number), headDim)), b.argument(2));
     value = b.mulF(value, b.load(floats, b.at(scales, column, 4)));
     return b.mulF(value, b.splat(floats, ofQuery));
   }
@@ -315,6 +403,11 @@ private:
   const PageDotsSchedule &schedule;
   const bool isScores = kernel.op == KernelOp::AttentionScores;
   const IsaInfo &isa = isaInfo(kernel.isa);
+  /// Whether heads are multiplied in pairs, and a vector has two sums.
+  const bool inPairs = isa.dot.kind == DotKind::Smmla;
+  const int64_t sumsOfVector = inPairs ? 2 : 1;
+  /// Whether an instruction takes weights as unsigned bytes (usmmla).
+  const bool isUnsigned = inPairs || isa.dot.kind == DotKind::Vpdpbusd;
   ProductBuilder b;
   /// Kernels of scores have a parameter more, the scale behind the page.
   const unsigned outIndex = isScores ? 3 : 2;
@@ -331,8 +424,8 @@ private:
               columns = isScores ? n : headDim,
               lineLength = isScores ? b.integer(kPageTokens) : headDim,
               chunkBytes = b.mul(lineLength, kCodeChunk);
-  /// Of values: scales of slots, codes of the weights of a tile, and what a dot
-  /// with each row is multiplied with.
+  /// The codes of a tile: of weights, or of queries in pairs. Of values: scales
+  /// of slots, and what a dot with each row is multiplied with.
   Value slotScales, codes, offsetRow;
   Values factors;
 };
