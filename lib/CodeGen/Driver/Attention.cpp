@@ -63,17 +63,27 @@ QWEN_ENTRY(Append, Append) {
 // Attention
 //===----------------------------------------------------------------------===//
 
+/// Whether two tokens that follow each other may share pages.
+static inline bool sharesPages(const Context *context) {
+  for (int64_t token = 1; token < context->tokens(); ++token)
+    if (context->sequences[token] == context->sequences[token - 1])
+      return true;
+  return false;
+}
+
 /// Calls compute(head, first, last) for the thread's units. A unit is a KV head
 /// of a block of tokens, with all query heads that share it, so that they share
 /// each read of keys and values. The first and the last block follow each
 /// other, then the second and the one before the last: threads have equal work
-/// although later tokens of a prompt see more.
+/// although later tokens of a prompt see more. Where no token shares pages with
+/// the next one, a block has one token, so that units are small.
 template <typename Instance, typename Compute>
 QWEN_SPECIALISED static void
 forTokenBlocks(const Context *context, int32_t thread, OpId op,
                const Instance &fixed, const Compute &compute) {
   const int64_t tokens = context->tokens();
-  const int64_t kvHeads = fixed.kvHeads, blockTokens = fixed.blockTokens;
+  const int64_t kvHeads = fixed.kvHeads;
+  const int64_t blockTokens = sharesPages(context) ? fixed.blockTokens : 1;
   const int64_t blocks = ceilDiv(tokens, blockTokens);
   forStolenUnits(context, thread, op, blocks * kvHeads, 1, 1,
                  [&](int64_t begin, int64_t end) QWEN_SPECIALISED_LAMBDA {
