@@ -106,7 +106,14 @@ def answers_at_load(model):
     checks.check(busy.metric("vllm:num_preemptions_total") > 0, "no request was preempted")
 
 
+def bench_runs_behind_a_text(model):
+    """Pages and fixed state of a benchmark's text are copies."""
+    speeds = json.loads(run(["qwen-run", "bench", model, "--depth", 192, "--prompt-tokens", 2, "-n", 2, "--batch", 2, "--repetitions", 1, "--json"]))
+    checks.check(speeds["depth"] == 192 and speeds["decode_tokens_per_second"]["median"] > 0, f"bench --depth: {speeds}")
+
+
 model = compiled()
+bench_runs_behind_a_text(model)
 chat_answers_as_generate(model)
 turns_read_what_is_new(model)
 calls_read_what_is_new(model)

@@ -258,6 +258,10 @@ static void bench(const BenchCommand &command) {
   Model opened(command.file.path());
   EngineOptions options = command.options(opened);
   options.sequences = static_cast<int32_t>(command.batch);
+  // The fixed state of a filled page is a snapshot.
+  if (command.depth > 0)
+    options.snapshotBytes =
+        bytesOf(opened.artifact().manifest().caches, CacheKind::Fixed);
   const std::unique_ptr<Engine> started = command.start(opened, options);
   Engine &engine = *started;
   const double loadSeconds = secondsSince(loadStart);

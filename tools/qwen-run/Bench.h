@@ -59,6 +59,8 @@ public:
   SequenceId open(Engine &engine, int64_t depth) const;
 
 private:
+  std::vector<uint8_t> behind(int64_t depth, const SequenceState &state) const;
+
   std::vector<uint8_t> page, fixed;
 };
 /// The i-th token of a benchmark's text. Texts of two sequences differ, so that

@@ -4,6 +4,8 @@
 
 #include "qwen/Support/Error.h"
 
+#include <cstring>
+
 using namespace qwen;
 using namespace qwen::run;
 
@@ -27,6 +29,21 @@ FilledPage::FilledPage(Engine &engine) {
   state.close(sequence);
 }
 
+/// The fixed state as behind `depth` positions. A snapshot begins with the
+/// number of positions that each group of caches has run.
+std::vector<uint8_t> FilledPage::behind(int64_t depth,
+                                        const SequenceState &state) const {
+  std::vector<uint8_t> bytes = fixed;
+  const auto end = bytes.size() - static_cast<size_t>(state.fixedBytes());
+  for (size_t at = 0; at < end; at += sizeof(int64_t)) {
+    int64_t known = 0;
+    std::memcpy(&known, &bytes[at], sizeof(known));
+    if (known == kPageTokens)
+      std::memcpy(&bytes[at], &depth, sizeof(depth));
+  }
+  return bytes;
+}
+
 SequenceId FilledPage::open(Engine &engine, int64_t depth) const {
   SequenceState &state = engine.state();
   const SequenceId sequence = state.open();
@@ -34,7 +51,8 @@ SequenceId FilledPage::open(Engine &engine, int64_t depth) const {
     if (!state.adoptPage(sequence, page))
       throw Error(state.describeFull());
   if (!fixed.empty()) {
-    const SnapshotId snapshot = state.adoptSnapshot(depth, fixed).value();
+    const SnapshotId snapshot =
+        state.adoptSnapshot(depth, behind(depth, state)).value();
     state.restore(sequence, snapshot);
     state.drop(snapshot);
   }
