@@ -49,6 +49,8 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
   places.reserve(static_cast<size_t>(engine.maxCallTokens()));
   wishes.reserve(sequences);
   orders.reserve(sequences);
+  if (const auto share = drafter ? drafter->usualShare() : std::nullopt)
+    draftPace.expect(*share);
 }
 
 // Only memory can lack.

@@ -70,6 +70,10 @@ void DraftPace::accept(DraftShares &shares, int64_t strength, int64_t drafted,
   }
 }
 
+void DraftPace::expect(double share) {
+  all.classes.fill({kFirstWeight * share, kFirstWeight});
+}
+
 double DraftPace::chance(const DraftShares &shares, int64_t strength) const {
   const size_t at = DraftShares::classOf(strength);
   const DraftShares::Share &usual = all.classes[at], &own = shares.classes[at];

@@ -51,6 +51,9 @@ public:
   /// For steps of at most `rows` rows, of which at most `drafts` are drafts.
   DraftPace(int64_t rows, int64_t drafts);
 
+  /// Sets Drafter::usualShare, before there are drafts.
+  void expect(double share);
+
   /// Sets the counts of all wishes, for a step that has `rows` rows without
   /// drafts and has room for `most` drafts. Allocates nothing.
   void choose(std::span<DraftWish> wishes, int64_t rows, int64_t most);

@@ -256,7 +256,38 @@ TEST_F(DraftModelTest, AnswersWithoutAPlaceHaveNoDrafts) {
   EXPECT_GT(batcher->counts().acceptedTokens, 0);
 }
 
-// A request that a batcher restarts, and one that a further batcher has.
+TEST_F(DraftModelTest, GoesOnWithAnotherPrompt) {
+  const auto texts = [&](ForwardFn *entry) {
+    openWith(entry, {.sequences = 1}, 3);
+    Request request = requestOf(20, 200);
+    request.sampling.temperature = 0;
+    request.isContinued = true;
+    auto first = std::make_unique<Job>(std::move(request), 1, manifest.model);
+    Job &job = *first;
+    batcher->add(std::move(first));
+    std::vector<std::vector<int32_t>> all;
+    for (const int32_t last : {0, 7, 9}) {
+      if (last) {
+        // A part of what there is, and something else.
+        std::vector<int32_t> prompt = all.back();
+        prompt.resize(40);
+        prompt.push_back(last);
+        batcher->restart(job, {.prompt = prompt});
+      }
+      while (job.track().settledSize() < 90)
+        batcher->step();
+      const std::span<const int32_t> text = job.track().settled();
+      all.emplace_back(text.begin(), text.begin() + 90);
+    }
+    return all;
+  };
+  const auto known = texts(nullptr);
+  EXPECT_EQ(texts(draftForward<Quality::Right, hashForward>), known);
+  EXPECT_GT(batcher->counts().draftTokens, 100);
+  EXPECT_EQ(batcher->counts().acceptedTokens, batcher->counts().draftTokens);
+}
+
+// When a request or a batcher ends.
 TEST_F(DraftModelTest, LeavesItsPages) {
   openWith(draftForward<Quality::Right, hashForward>, {.sequences = 2}, 2);
   const SequenceState &state = engine->draftEngine()->state();

@@ -237,6 +237,22 @@ TEST(DraftPace, CountsTheCallsOfADrafter) {
   EXPECT_GT(dear.gain(), 0.97);
 }
 
+// The first drafts of a model are as many as its usual share lets pay.
+TEST(DraftPace, ExpectsAShare) {
+  for (const double share : {0.1, 0.8}) {
+    DraftPace pace(16, 8);
+    pace.expect(share);
+    const DraftShares shares;
+    for (int i = 0; i < 3; ++i) {
+      pace.record(1, 0.02);
+      pace.recordCall(1, 0.002);
+    }
+    DraftWish wish{&shares, 0, 7};
+    pace.choose({&wish, 1}, 1, 7);
+    EXPECT_EQ(wish.count > 2, share > 0.5) << wish.count;
+  }
+}
+
 // Wrong drafts would not pay for it, however often they are tried.
 TEST(DraftPace, ReadsATextThatPays) {
   Answering answering;

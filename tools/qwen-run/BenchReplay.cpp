@@ -104,6 +104,9 @@ public:
   int64_t strength(const Track &track) override {
     return other->strength(track);
   }
+  std::optional<double> usualShare() const override {
+    return other->usualShare();
+  }
   int64_t mostDrafts() const override { return other->mostDrafts(); }
   double secondsBehind(const Track &track) override {
     return other->secondsBehind(track);

@@ -30,6 +30,9 @@ static constexpr int64_t kReadTokens = 256;
 /// step that confirmed all, which has not run, and the token behind it.
 static constexpr int64_t kTokensOfDraft = 2;
 
+/// Between what models of one family have in prose and in code.
+static constexpr double kUsualShare = 0.6;
+
 /// How fast the measured time of a read token changes.
 static constexpr double kReadRate = 0.3;
 
@@ -68,6 +71,7 @@ public:
   void begin(const Track &track) override { known.try_emplace(&track); }
   void end(const Track &track) override;
   int64_t strength(const Track &track) override;
+  std::optional<double> usualShare() const override { return kUsualShare; }
   int64_t mostDrafts() const override { return most; }
   double secondsBehind(const Track &track) override;
   void prepare(std::span<const DraftOrder> orders) override;

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -52,6 +53,9 @@ public:
   /// first of another time whose strength was i more (DraftPace). Must allocate
   /// nothing.
   virtual int64_t strength(const Track & /*track*/) { return 0; }
+  /// The chance that a draft is right if those before it are, before any has
+  /// run. Nothing: that of lookup, by strength.
+  virtual std::optional<double> usualShare() const { return std::nullopt; }
   /// The most drafts of a track in a step.
   virtual int64_t mostDrafts() const { return INT64_MAX; }
   /// Seconds that the drafter expects to take before the first draft of a
