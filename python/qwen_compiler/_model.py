@@ -369,6 +369,7 @@ class Model:
 
     def perplexity(self, text: str, *, window: int | None = None, stride: int | None = None) -> float:
         """The perplexity of a text, the number of `qwen-run perplexity`, whose help defines it. `window` is the context by default, `stride` the window, at most 512."""
+        self._require_logits()
         ids = self.tokenize(text)
         window = self.context_size if window is None else window
         stride = min(window, 512) if stride is None else stride

@@ -2,6 +2,7 @@
 
   heads.py TOKENIZER WORKDIR      TOKENIZER is a tokenizer.json of Qwen 2's kind
 """
+import asyncio
 import ctypes
 import json
 import pathlib
@@ -103,7 +104,9 @@ def check_server(server, error, *paths):
 def check_python_scores(model, expected):
     """The Python package gives the scores of the command line."""
     with qwen_compiler.load(model) as loaded:
-        expect("scores in Python", loaded.rerank(QUERY, DOCUMENTS), [np.float32(json.loads(line)["relevance_score"]) for line in expected.splitlines()])
+        scores = [np.float32(json.loads(line)["relevance_score"]) for line in expected.splitlines()]
+        expect("scores in Python", loaded.rerank(QUERY, DOCUMENTS), scores)
+        expect("scores in asyncio", asyncio.run(loaded.arerank(QUERY, DOCUMENTS)), scores)
 
 
 def check_python_embeddings(model, texts, expected):
@@ -116,7 +119,7 @@ def check_python_embeddings(model, texts, expected):
 def check_c_api(model, error):
     """qwen_forward and qwen_submit refuse logits."""
     with qwen_compiler.load(model) as loaded:
-        for call, text in ((lambda: loaded.generate("x"), error), (lambda: loaded.perplexity("one two"), error), (lambda: loaded.logits([1]), "no logits"),
+        for call, text in ((lambda: loaded.generate("x"), error), (lambda: loaded.perplexity("one two"), "no logits"), (lambda: loaded.logits([1]), "no logits"),
                            (lambda: loaded.loglikelihoods([([1], [2])]), "no logits")):
             try:
                 call()
