@@ -3,6 +3,7 @@
 #include "CApiModel.h"
 #include "CApiStruct.h"
 #include "grammar/AnswerConstraint.h"
+#include "grammar/Gbnf.h"
 #include "grammar/ToolGrammar.h"
 
 #include "qwen/Support/JsonValue.h"
@@ -63,6 +64,8 @@ static GrammarSource sourceOf(Need need, int32_t kind, std::string_view text) {
   if (text.empty())
     throw Error(what + ": text is empty");
   GrammarSource source = {static_cast<GrammarKind>(kind), std::string(text)};
+  if (source.kind == GrammarKind::Lark && isGbnf(text))
+    source.text = larkOfGbnf(text);
   if (source.kind != GrammarKind::Choice)
     return source;
   checkJson(text, what + ": text", kRequestJson);

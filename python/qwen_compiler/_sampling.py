@@ -64,7 +64,7 @@ class SamplingParams(BeamFields, SamplerFields):
     samplers: Sequence[str] | None = None
     """Names of the samplers in their order; others are off."""
     structured_outputs: Mapping[str, Any] | None = None
-    """What the answer keeps to, one of {"json": schema}, {"json_object": True}, {"regex": text}, {"choice": texts} and {"grammar": Lark}."""
+    """What the answer keeps to, one of {"json": schema}, {"json_object": True}, {"regex": text}, {"choice": texts} and {"grammar": Lark or GBNF}."""
     priority: int = 0
     """Requests of a higher priority come first."""
     cache_salt: int = 0

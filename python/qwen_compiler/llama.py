@@ -17,6 +17,24 @@ IGNORED = frozenset({"n_gpu_layers", "n_batch", "n_ubatch", "n_threads_batch", "
                      "main_gpu", "split_mode", "offload_kqv", "vocab_only", "last_n_tokens_size", "chat_format", "pooling_type", "numa"})
 
 
+class LlamaGrammar:
+    """What answers keep to, by llama-cpp-python's names."""
+
+    def __init__(self, structured_outputs: dict[str, Any]) -> None:
+        """`structured_outputs` as in SamplingParams."""
+        self.structured_outputs = structured_outputs
+
+    @classmethod
+    def from_string(cls, grammar: str, verbose: bool = True) -> LlamaGrammar:
+        """A grammar in GBNF."""
+        return cls({"grammar": grammar})
+
+    @classmethod
+    def from_json_schema(cls, json_schema: str, verbose: bool = True) -> LlamaGrammar:
+        """The documents of a JSON schema."""
+        return cls({"json": json_schema})
+
+
 class Llama:
     """A model by llama-cpp-python's names. Answers are OpenAI's dictionaries."""
 
@@ -141,6 +159,8 @@ class Llama:
         given["logprobs"] = logprobs
         if processors := given.pop("logits_processor", None):
             given["logits_processors"] = list(processors) if isinstance(processors, Sequence) else [processors]
+        if grammar := given.pop("grammar", None):
+            given["structured_outputs"] = grammar.structured_outputs
         if bias := given.get("logit_bias"):
             given["logit_bias"] = {int(token): value for token, value in bias.items()}
         try:

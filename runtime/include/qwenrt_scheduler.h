@@ -144,7 +144,7 @@ enum {
   QWEN_GRAMMAR_REGEX = 1,
   /* A JSON array of strings, none of them empty. The answer is one of them. */
   QWEN_GRAMMAR_CHOICE = 2,
-  /* A grammar in llguidance's form of Lark. */
+  /* A grammar in llguidance's form of Lark, or in GBNF, which llama.cpp has. */
   QWEN_GRAMMAR_LARK = 3
 };
 

@@ -8,7 +8,7 @@ import sys
 
 import qwen_compiler
 from checks import Checks
-from qwen_compiler.llama import Llama
+from qwen_compiler.llama import Llama, LlamaGrammar
 from server import Server
 
 MODEL = sys.argv[1]
@@ -44,6 +44,12 @@ checks.expect("the first part", chunks[0]["choices"][0]["delta"], {"role": "assi
 document = llama.create_chat_completion(MESSAGES, max_tokens=30, seed=4, response_format={"type": "json_object", "schema": {
     "type": "object", "properties": {"age": {"enum": [1, 2]}}, "required": ["age"], "additionalProperties": False}})["choices"][0]["message"]["content"]
 checks.check(json.loads(document)["age"] in (1, 2), f"the schema is not kept: {document}")
+gbnf = 'root ::= "Tom " verb "."\nverb ::= "ran" | "sat"'
+checks.expect("a grammar in GBNF", llama("The king", max_tokens=20, seed=4, grammar=LlamaGrammar.from_string(gbnf))["choices"][0]["text"],
+              theirs("/v1/completions", prompt="The king", max_tokens=20, seed=4, grammar=gbnf)["choices"][0]["text"])
+schema = json.dumps({"enum": ["old", "new"]})
+document = llama.create_chat_completion(MESSAGES, max_tokens=20, grammar=LlamaGrammar.from_json_schema(schema))["choices"][0]["message"]["content"]
+checks.check(json.loads(document) in ("old", "new"), f"a grammar of a schema gives {document!r}")
 checks.expect("embeddings", [each["embedding"] for each in llama.create_embedding(["The king", "A cat"])["data"]], [llama.embed("The king"), llama.embed("A cat")])
 checks.expect("tokens", llama.detokenize(llama.tokenize(b"The king was old.")), b"The king was old.")
 checks.expect("sizes", (llama.n_ctx(), llama.n_vocab(), llama.context_params.n_ctx), (1024, 4096, 1024))

@@ -347,6 +347,10 @@ TEST(CApiModel, KeepsToGrammars) {
        [](const std::string &answer) {
          return answer == "yes" || answer == "no";
        }},
+      {QWEN_GRAMMAR_LARK, R"(root ::= "p" ("q" | "r"))",
+       [](const std::string &answer) {
+         return answer == "pq" || answer == "pr";
+       }},
       {QWEN_GRAMMAR_LARK, R"(start: "x" ("y" | "w") "z")",
        [](const std::string &answer) {
          return answer == "xyz" || answer == "xwz";
