@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes a checkpoint with random weights and the shapes of a published model.
 
-  .venv/bin/python bench/make_checkpoint.py qwen2.5-0.5b OUT [--tokenizer DIR] [--seed N] [--layers N] [--zeros]
+  .venv/bin/python bench/make_checkpoint.py qwen2.5-0.5b OUT [--tokenizer DIR] [--seed N] [--layers N] [--mtp] [--zeros]
 
 Weights are bf16, drawn so that activations stay of order 1. Tensors have the names of the published checkpoints. If one file
 would exceed 2 GB, there are shards of at most 2 GB and an index. --tokenizer copies vocab.json, merges.txt and the
@@ -35,29 +35,39 @@ def is_linear(layer, linear):
     return linear is not None and layer % 4 != 3
 
 
-def tensors(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied, linear=None, experts=None):
+def layer_tensors(p, has_linear, kind, hidden, heads, kv_heads, head_dim, ffn, linear, experts):
+    """Names and shapes of the tensors of a layer, whose names begin with `p`."""
+    yield p + "input_layernorm.weight", (hidden,)
+    if has_linear:
+        yield from linear_attention(p + "linear_attn.", hidden, *linear)
+    else:
+        for name, rows in (("q", heads * (1 if linear is None else 2)), ("k", kv_heads), ("v", kv_heads)):
+            yield p + f"self_attn.{name}_proj.weight", (rows * head_dim, hidden)
+            if kind == "qwen2":
+                yield p + f"self_attn.{name}_proj.bias", (rows * head_dim,)
+            elif name != "v":
+                yield p + f"self_attn.{name}_norm.weight", (head_dim,)
+        yield p + "self_attn.o_proj.weight", (hidden, heads * head_dim)
+    yield p + "post_attention_layernorm.weight", (hidden,)
+    if experts:
+        yield p + "mlp.gate.weight", (experts[0], hidden)
+    for mlp, width in [(f"mlp.experts.{e}.", experts[2]) for e in range(experts[0])] if experts else [("mlp.", ffn)]:
+        yield p + mlp + "gate_proj.weight", (width, hidden)
+        yield p + mlp + "up_proj.weight", (width, hidden)
+        yield p + mlp + "down_proj.weight", (hidden, width)
+
+
+def tensors(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied, linear=None, experts=None, mtp=False):
     """Names and shapes of the tensors, in the order of the files."""
+    of = (kind, hidden, heads, kv_heads, head_dim, ffn, linear, experts)
     yield "model.embed_tokens.weight", (vocab, hidden)
     for i in range(layers):
-        p = f"model.layers.{i}."
-        yield p + "input_layernorm.weight", (hidden,)
-        if is_linear(i, linear):
-            yield from linear_attention(p + "linear_attn.", hidden, *linear)
-        else:
-            for name, rows in (("q", heads * (1 if linear is None else 2)), ("k", kv_heads), ("v", kv_heads)):
-                yield p + f"self_attn.{name}_proj.weight", (rows * head_dim, hidden)
-                if kind == "qwen2":
-                    yield p + f"self_attn.{name}_proj.bias", (rows * head_dim,)
-                elif name != "v":
-                    yield p + f"self_attn.{name}_norm.weight", (head_dim,)
-            yield p + "self_attn.o_proj.weight", (hidden, heads * head_dim)
-        yield p + "post_attention_layernorm.weight", (hidden,)
-        if experts:
-            yield p + "mlp.gate.weight", (experts[0], hidden)
-        for mlp, width in [(f"mlp.experts.{e}.", experts[2]) for e in range(experts[0])] if experts else [("mlp.", ffn)]:
-            yield p + mlp + "gate_proj.weight", (width, hidden)
-            yield p + mlp + "up_proj.weight", (width, hidden)
-            yield p + mlp + "down_proj.weight", (hidden, width)
+        yield from layer_tensors(f"model.layers.{i}.", is_linear(i, linear), *of)
+    if mtp:
+        yield "mtp.fc.weight", (hidden, 2 * hidden)
+        for name in ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm"):
+            yield f"mtp.{name}.weight", (hidden,)
+        yield from layer_tensors("mtp.layers.0.", False, *of)
     yield "model.norm.weight", (hidden,)
     if not tied:
         yield "lm_head.weight", (vocab, hidden)
@@ -145,6 +155,7 @@ def main():
     parser.add_argument("--tokenizer", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--layers", type=int, help="fewer layers than the model has")
+    parser.add_argument("--mtp", action="store_true", help="with a draft head")
     parser.add_argument("--zeros", action="store_true", help="all weights are zeros")
     args = parser.parse_args()
 
@@ -155,7 +166,7 @@ def main():
     rng = np.random.default_rng(args.seed)
 
     shards, size = [[]], 0
-    for name, dims in tensors(*shape):
+    for name, dims in tensors(*shape, mtp=args.mtp):
         bytes_ = 2 * int(np.prod(dims))
         if shards[-1] and size + bytes_ > SHARD_BYTES:
             shards.append([])

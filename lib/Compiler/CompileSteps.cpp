@@ -2,6 +2,7 @@
 
 #include "ModelState.h"
 
+#include "qwen/ABI/DraftHead.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Quantizers/FindGrid.h"
 #include "qwen/Support/InputError.h"
@@ -81,14 +82,16 @@ static void setLimits(mlir::ModuleOp module, const CompileOptions &options) {
                 " is more than the " + part::needed(tokens) +
                 " tokens of a call, which --max-tokens sets");
   mlir::Builder builder(module.getContext());
+  const bool drafts = module.lookupSymbol(kDraftHeadName) != nullptr;
+  const int64_t stepBack =
+      options.stepBack.value_or(drafts ? kDraftStepBack : 0);
   for (mlir::func::FuncOp program : programsOf(module)) {
     if (!tokensOfCall(program)) {
       setLimit(program, kAllName, tokens);
       setLimit(program, kWantedName, rows);
     }
-    if (options.stepBack)
-      program->setAttr(kStepBackAttr,
-                       builder.getI64IntegerAttr(options.stepBack));
+    if (stepBack)
+      program->setAttr(kStepBackAttr, builder.getI64IntegerAttr(stepBack));
   }
 }
 
@@ -96,9 +99,10 @@ ImportedModel qwen::importModel(const std::filesystem::path &path,
                                 mlir::MLIRContext &context,
                                 const CompileOptions &options,
                                 const Pruning &pruning) {
-  ImportedModel model = importCheckpoint(
-      path, context, kModelPrograms,
-      {options.ignoredTensors, options.adapters, pruning, options.ropeScaling});
+  ImportedModel model =
+      importCheckpoint(path, context, kModelPrograms,
+                       {options.ignoredTensors, options.adapters, pruning,
+                        options.ropeScaling, options.draftHead});
   setLimits(*model.module, options);
   return model;
 }

@@ -468,6 +468,7 @@ static constexpr KnownAttribute kKnownAttributes[] = {
     {kModelAttr, Owner::Program, isA<DictionaryAttr>, "a dictionary"},
     {kLimitsAttr, Owner::Program, isLimits, kLimits},
     {kStepBackAttr, Owner::Program, isStepBack, kStepBack},
+    {kOwnCachesAttr, Owner::Program, isA<UnitAttr>, "a unit"},
     {kArenaBytesAttr, Owner::Program, isSize, kSize},
     {kOpsAttr, Owner::Program, isArrayOf<StringAttr>, "an array of strings"},
     {kCountsAttr, Owner::Program, isArrayOf<StringAttr>, "an array of strings"},

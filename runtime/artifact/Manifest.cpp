@@ -3,6 +3,7 @@
 #include "artifact/Manifest.h"
 
 #include "qwen/ABI/ArtifactFormat.h"
+#include "qwen/ABI/DraftHead.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
@@ -382,14 +383,29 @@ std::string Manifest::weightFormats() const {
   return names;
 }
 
-uint64_t Manifest::tokenWeightBytes() const {
+static bool isOfDraftHead(const TensorInfo &tensor) {
+  return tensor.name.starts_with(kDraftHeadTensors);
+}
+
+uint64_t Manifest::draftHeadBytes() const {
   uint64_t bytes = 0;
   for (const TensorInfo &tensor : tensors)
+    if (isOfDraftHead(tensor))
+      bytes += tensor.bytes;
+  return bytes;
+}
+
+uint64_t Manifest::tokenWeightBytes() const {
+  uint64_t bytes = 0;
+  for (const TensorInfo &tensor : tensors) {
+    if (isOfDraftHead(tensor))
+      continue;
     if (model.experts && tensor.experts == model.experts->count)
       bytes += tensor.bytes / static_cast<uint64_t>(model.experts->count) *
                static_cast<uint64_t>(model.experts->active);
     else if (model.tied || !tensor.name.starts_with("model.embed_tokens."))
       bytes += tensor.bytes;
+  }
   return bytes;
 }
 

@@ -253,8 +253,11 @@ struct Manifest {
   /// The formats of the matrices, joined: "q8_0+q4_0".
   std::string weightFormats() const;
   /// Bytes of the weights that a decoded token reads. The token reads its
-  /// active experts only, and no embedding that `lm_head` does not share.
+  /// active experts only, no embedding that `lm_head` does not share, and
+  /// nothing of a draft head.
   uint64_t tokenWeightBytes() const;
+  /// Bytes of the weights that a draft head shares with no other program.
+  uint64_t draftHeadBytes() const;
   Arch arch() const { return targets.front().arch; }
   /// The first target that `features` of `arch` can run, or null.
   const TargetInfo *bestTarget(Arch arch, CpuFeatureSet features) const;

@@ -222,8 +222,8 @@ TEST_F(GgufModel, FindsDraftLayers) {
     EXPECT_EQ(checkpoint->config().layers, 2);
     const StoredTensors &tensors = checkpoint->tensors();
     EXPECT_TRUE(tensors.find("model.layers.1.input_layernorm.weight"));
-    EXPECT_TRUE(tensors.find("mtp.blk.2.attn_norm.weight"));
-    EXPECT_TRUE(tensors.find("mtp.blk.2.nextn.eh_proj.weight"));
+    EXPECT_TRUE(tensors.find("mtp.layers.0.input_layernorm.weight"));
+    EXPECT_TRUE(tensors.find("mtp.fc.weight"));
   }
   // Counted, but not there.
   EXPECT_EQ(open(modelOf(3, 1, two))->config().layers, 2);

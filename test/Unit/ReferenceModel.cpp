@@ -304,8 +304,18 @@ Values ReferenceSequence::runLayer(size_t number, const Values &x, int32_t at,
   return result;
 }
 
+Values ReferenceDraftHead::input(int32_t id, const Values &row) const {
+  const Values of =
+      normed(model.embedding.output(id), embeddingNorm, model.eps);
+  return hidden.times(normed(row, hiddenNorm, model.eps), {},
+                      embedding.times(of));
+}
+
 Values ReferenceSequence::next(int32_t id) {
-  Values x = model.embedding.output(id);
+  return run(model.embedding.output(id));
+}
+
+Values ReferenceSequence::run(Values x) {
   for (size_t i = 0; i < caches.size(); ++i)
     x = runLayer(i, x, position);
   ++position;

@@ -156,6 +156,18 @@ struct ReferenceModel {
   }
 };
 
+/// A draft head: a model of one layer with its own norms, and what comes before
+/// the layer.
+struct ReferenceDraftHead {
+  ReferenceModel model;
+  Values embeddingNorm, hiddenNorm;
+  /// The halves of fc.
+  Matrix embedding, hidden;
+
+  /// What the layer reads: of token `id` behind the one with the row `row`.
+  Values input(int32_t id, const Values &row) const;
+};
+
 /// What the products of a layer read of a token.
 struct LayerInputs {
   Values qkv, o, gateUp, down;
@@ -169,6 +181,8 @@ public:
 
   /// Runs token `id` at the next position and returns its hidden values.
   Values next(int32_t id);
+  /// Runs all layers over x at the next position and returns its hidden values.
+  Values run(Values x);
   /// Runs a layer over the values of the token before it, whose position is the
   /// next of the layer, and returns the values after it. Fills `inputs`.
   Values runLayer(size_t number, const Values &x, int32_t position,

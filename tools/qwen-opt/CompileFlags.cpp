@@ -176,6 +176,9 @@ static void addChanges(const Command &command, CompileArguments &arguments) {
                    "Compile without the tensors that the model does not know "
                    "and whose names in the file match a regular expression "
                    "(RE2); repeatable; default is none: each is an error");
+  command.addFlag("--mtp", arguments.options.draftHead,
+                  "Compile the checkpoint's draft head (mtp.* of Qwen3.5, "
+                  "Qwen3.6 and Qwen3-Next), too, as a program of its own");
   command
       .addText("--chat-template", arguments.chatTemplate,
                "File with a chat template (Jinja); default is the "
@@ -211,8 +214,8 @@ static void addLimits(const Command &command, CompileOptions &options) {
   command.addNumber("--step-back", options.stepBack,
                     "Number of its last tokens that a sequence can take back "
                     "without a snapshot. For each of them, a sequence of a "
-                    "hybrid keeps another copy of its fixed state; 0 keeps "
-                    "none",
+                    "hybrid keeps another copy of its fixed state; default is "
+                    "3 with --mtp if the checkpoint has a draft head, else 0",
                     0, kMostStepBack);
 }
 

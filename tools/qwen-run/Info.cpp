@@ -65,6 +65,7 @@ static void printJson(const Artifact &artifact,
        {"bytes",
         jsonObject({{"file", artifact.fileSize()},
                     {"token_weights", artifact.manifest().tokenWeightBytes()},
+                    {"draft_head", artifact.manifest().draftHeadBytes()},
                     {"code", header.code.size},
                     {"manifest", header.manifest.size},
                     {"tokenizer", header.tokenizer.size},
@@ -113,6 +114,8 @@ static void printText(const Artifact &artifact,
       << "weights    " << manifest.weightFormats() << ", "
       << bytesText(header.weights.size) << " in " << manifest.tensors.size()
       << " tensors\n";
+  if (const uint64_t bytes = manifest.draftHeadBytes())
+    out << "draft head " << bytesText(bytes) << " of the weights\n";
   if (model.experts)
     out << "experts    " << model.experts->active << " of "
         << model.experts->count << " for a token, of width "

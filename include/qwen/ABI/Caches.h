@@ -24,13 +24,18 @@ inline constexpr int64_t kMostStepBack = 1024;
 /// which are 0 before its first position.
 enum class CacheKind : uint8_t { Paged, Fixed };
 
+/// Marks a program, an MLIR function, whose sequences may be others than
+/// those of the programs before: its caches share no page with theirs.
+inline constexpr char kOwnCachesAttr[] = "qwen.own_caches";
+
 /// Returns "paged" or "fixed".
 std::string_view cacheKindName(CacheKind kind);
 std::optional<CacheKind> parseCacheKind(std::string_view name);
 
 /// A cache: what some layers keep under one name, in the same number of bytes.
 struct CacheInfo {
-  /// "kv" for keys and values.
+  /// "kv" for keys and values. Behind a program's name and a dot if it is that
+  /// program's alone: "mtp.kv".
   std::string name;
   CacheKind kind;
   /// Bytes of a layer: of a position in a paged cache, of a state in a fixed

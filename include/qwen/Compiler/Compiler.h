@@ -37,6 +37,10 @@ inline constexpr std::string_view kRotateNames[] = {"off", "on", "auto"};
 /// formats (docs/decisions/0033-default-plan.md).
 inline constexpr WeightPlan kDefaultPlan = WeightPlan::Mixed;
 
+/// CompileOptions::stepBack of a model with a draft head: the drafts that a
+/// step can run.
+inline constexpr int64_t kDraftStepBack = 3;
+
 struct CompileOptions {
   /// A target of resolveTargets, or a list of them of one architecture.
   std::string target = "native";
@@ -76,8 +80,11 @@ struct CompileOptions {
   /// kDefaultMaxRows.
   std::optional<int64_t> maxTokens = {}, maxRows = {};
   /// Tokens that a sequence can step back without a snapshot of its fixed
-  /// state, which needs as many times its memory.
-  int64_t stepBack = 0;
+  /// state, which needs as many times its memory; by default kDraftStepBack if
+  /// the model has a draft head, else 0.
+  std::optional<int64_t> stepBack = {};
+  /// Whether a draft head of the checkpoint becomes a program.
+  bool draftHead = false;
 };
 
 /// A model whose matrices get integers.

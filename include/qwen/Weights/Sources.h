@@ -51,6 +51,11 @@ WeightSourcePtr makeScaled(WeightSourcePtr source, ChannelScales scales);
 WeightSourcePtr makeOutputs(WeightSourcePtr source,
                             std::vector<int64_t> numbers);
 
+/// The `count` columns of the matrix `source` from `first` on. It has no
+/// integers: blocks of them may lie across the border.
+WeightSourcePtr makeColumns(WeightSourcePtr source, int64_t first,
+                            int64_t count);
+
 /// The numbers first, first + 1, ... for makeOutputs.
 std::vector<int64_t> outputsFrom(int64_t first, int64_t count);
 

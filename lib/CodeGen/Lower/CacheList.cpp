@@ -9,8 +9,16 @@
 using namespace mlir;
 using namespace qwen;
 
-static bool hasLayer(const CacheInfo &cache, const CacheUse &use) {
-  return cache.name == use.name && llvm::is_contained(cache.layers, use.layer);
+/// The name of the cache that `op` uses, CacheInfo::name.
+static std::string cacheNameOf(ForwardOp op, const CacheUse &use) {
+  auto program = op->getParentOfType<func::FuncOp>();
+  const bool isOwn = program->hasAttr(kOwnCachesAttr);
+  return (isOwn ? program.getSymName().str() + "." : "") + use.name.str();
+}
+
+static bool hasLayer(const CacheInfo &cache, const std::string &name,
+                     const CacheUse &use) {
+  return cache.name == name && llvm::is_contained(cache.layers, use.layer);
 }
 
 /// CacheInfo::stepBack of the caches of a program.
@@ -34,8 +42,9 @@ LogicalResult CacheList::add(ForwardOp op) {
           : alignTo(use->bytes, static_cast<int64_t>(kTensorAlign));
   const int64_t stepBack =
       stepBackOf(op->getParentOfType<func::FuncOp>(), use->kind);
+  const std::string name = cacheNameOf(op, *use);
   for (const CacheInfo &cache : caches) {
-    if (!hasLayer(cache, *use))
+    if (!hasLayer(cache, name, *use))
       continue;
     if (cache.kind != use->kind || cache.layerBytes != bytes ||
         cache.format != use->format)
@@ -51,16 +60,15 @@ LogicalResult CacheList::add(ForwardOp op) {
              << " cache of layer " << use->layer
              << " when an op before it steps back " << cache.stepBack;
   }
-  mergeCache(
-      caches,
-      {use->name.str(), use->kind, bytes, {use->layer}, stepBack, use->format});
+  mergeCache(caches,
+             {name, use->kind, bytes, {use->layer}, stepBack, use->format});
   return success();
 }
 
 CachePlace CacheList::placeOf(ForwardOp op) const {
   const std::optional<CacheUse> use = op.getCacheUse();
   for (auto [index, cache] : llvm::enumerate(caches))
-    if (use && hasLayer(cache, *use))
+    if (use && hasLayer(cache, cacheNameOf(op, *use), *use))
       return {CacheId(static_cast<int64_t>(index)), Bytes(cache.stride()),
               CacheOffset((llvm::find(cache.layers, use->layer) -
                            cache.layers.begin()) *

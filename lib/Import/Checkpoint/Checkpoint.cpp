@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 Checkpoint::Checkpoint(fs::path path, ModelConfig config,
                        GenerationConfig generation, StoredTensors tensors,
                        WeightSources weights,
-                       std::span<const ModelScope> scopes)
+                       std::span<const ScopedModel> scopes)
     : where(std::move(path)), model(std::move(config)),
       sampling(std::move(generation)), stored(std::move(tensors)),
       sources(std::move(weights)), scopes(scopes.begin(), scopes.end()) {
@@ -37,10 +37,19 @@ Checkpoint::Checkpoint(fs::path path, ModelConfig config,
 
 std::vector<Checkpoint::NamedLayer> Checkpoint::namedLayers() const {
   std::vector<NamedLayer> all;
-  for (const ModelScope &scope : scopes)
-    for (int64_t layer = 0; layer < model.layers; ++layer)
-      all.push_back({layer, scope.layer(layer)});
+  for (const auto &[scope, configOf] : scopes)
+    if (const auto config = configOf(model, stored))
+      for (int64_t layer = 0; layer < config->layers; ++layer) {
+        const auto i = static_cast<size_t>(layer);
+        all.push_back(
+            {scope.layer(layer), config->layerKinds[i], config->mlpKinds[i]});
+      }
   return all;
+}
+
+std::optional<ModelConfig> Checkpoint::configOf(const ModelScope &scope) const {
+  const auto found = std::ranges::find(scopes, scope, &ScopedModel::scope);
+  return found == scopes.end() ? std::nullopt : found->config(model, stored);
 }
 
 const WeightSources::Entry &Checkpoint::weight(const std::string &name,
@@ -95,11 +104,10 @@ void Checkpoint::divideQueries() {
   if (!layersOf(model.architecture).hasGate)
     return;
   const int64_t head = model.headDim, outputs = model.heads * head;
-  for (const auto &[number, layer] : namedLayers()) {
-    if (std::holds_alternative<LinearAttention>(
-            model.layerKinds[static_cast<size_t>(number)]))
+  for (const NamedLayer &layer : namedLayers()) {
+    if (std::holds_alternative<LinearAttention>(layer.kind))
       continue;
-    const std::string path = layer + "self_attn.q_proj.";
+    const std::string path = layer.path + "self_attn.q_proj.";
     const WeightSources::Entry all =
         weight(path + "weight", {{2 * outputs, model.hiddenSize}});
     const auto set = [&](const char *name, int64_t first) {
@@ -119,8 +127,8 @@ void Checkpoint::orderColumnsOf(const std::string &path) {
 }
 
 void Checkpoint::orderColumns() {
-  for (const auto &[number, layer] : namedLayers())
-    orderColumnsOf(layer + "mlp.");
+  for (const NamedLayer &layer : namedLayers())
+    orderColumnsOf(layer.path + "mlp.");
   for (const auto &[name, entry] : sources.all())
     sources.set(name, {inModelOrder(entry.source), entry.tensors});
 }
@@ -172,6 +180,9 @@ void Checkpoint::noteOutput() {
         "the pooling is " + printable(pooling) + ", not " +
         std::string(kLastPooling) +
         ": qwen-run embed and /v1/embeddings refuse the model");
+  if (model.hasOwnDraftEmbedding)
+    model.notes.emplace_back(
+        "the draft head is not used: it has an embedding of its own");
 }
 
 /// Hybrids norm by 1 + w and have rates exp(A_log).
@@ -184,6 +195,9 @@ static constexpr NamedMap kNormMaps[] = {
     {".post_attention_layernorm.weight", ValueMap::PlusOne},
     {".q_norm.weight", ValueMap::PlusOne},
     {".k_norm.weight", ValueMap::PlusOne},
+    {"mtp.norm.weight", ValueMap::PlusOne},
+    {".pre_fc_norm_embedding.weight", ValueMap::PlusOne},
+    {".pre_fc_norm_hidden.weight", ValueMap::PlusOne},
 };
 static constexpr std::string_view kConvolution = ".linear_attn.conv1d.weight";
 
@@ -194,7 +208,7 @@ public:
   FolderCheckpoint(const fs::path &dir, const ModelConfig &model,
                    GenerationConfig sampling, StoredTensors tensors,
                    WeightSources sources, const AdaptFn &adapt,
-                   std::span<const ModelScope> scopes)
+                   std::span<const ScopedModel> scopes)
       : Checkpoint(dir, model, std::move(sampling), std::move(tensors),
                    std::move(sources), scopes) {
     adaptWeights(adapt);
@@ -209,6 +223,7 @@ public:
     divideQueries();
     divideLinearProjections();
     stackExperts();
+    divideDraftHead();
   }
 
   std::string ownName(std::string_view name) const override {
@@ -268,7 +283,7 @@ static void checkIsModel(const fs::path &dir) {
 
 static std::unique_ptr<Checkpoint>
 openFolder(const fs::path &dir, const AdaptFn &adapt,
-           std::span<const ModelScope> scopes) {
+           std::span<const ScopedModel> scopes) {
   requireDirectory(dir);
   checkIsModel(dir);
   ModelConfig model = readModelConfig(dir);
@@ -290,7 +305,7 @@ static bool isGguf(const fs::path &path) {
 
 std::unique_ptr<Checkpoint>
 qwen::openCheckpoint(const fs::path &path, const AdaptFn &adapt,
-                     std::span<const ModelScope> scopes) try {
+                     std::span<const ScopedModel> scopes) try {
   if (isGguf(path))
     return openGguf(path, adapt, scopes);
   return openFolder(path, adapt, scopes);

@@ -412,6 +412,8 @@ static void parseModel(const JsonValue &whole, const ConfigKeys &root,
   parseMlpKinds(root, model);
   parseRope(root, model);
   model.rmsNormEps = root.get("rms_norm_eps").number(1e-30, 1);
+  const auto own = root.findValue("mtp_use_dedicated_embeddings");
+  model.hasOwnDraftEmbedding = own && own->boolean();
   const auto outer = whole.findValue("tie_word_embeddings");
   const auto inner = root.findValue("tie_word_embeddings");
   const auto &tied = outer ? outer : inner;

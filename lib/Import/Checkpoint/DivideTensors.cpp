@@ -1,6 +1,7 @@
 //===- DivideTensors.cpp - Weights that share tensors ---------------------===//
 //
-// The layouts of the tensors of experts and of linear attention.
+// The layouts of the tensors of experts, of linear attention and of draft
+// heads.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,9 +27,8 @@ static void append(std::vector<int64_t> &numbers, int64_t first,
 void Checkpoint::divideLinearProjections() {
   if (!layersOf(model.architecture).joinsProjections)
     return;
-  for (const auto &[number, layer] : namedLayers()) {
-    const auto *linear = std::get_if<LinearAttention>(
-        &model.layerKinds[static_cast<size_t>(number)]);
+  for (const NamedLayer &layer : namedLayers()) {
+    const auto *linear = std::get_if<LinearAttention>(&layer.kind);
     if (!linear)
       continue;
     const auto &[keyHeads, keyDim, heads, valueDim] = *linear;
@@ -45,7 +45,7 @@ void Checkpoint::divideLinearProjections() {
     }
     queries.insert(queries.end(), keys.begin(), keys.end());
     queries.insert(queries.end(), v.begin(), v.end());
-    const std::string path = layer + "linear_attn.in_proj_";
+    const std::string path = layer.path + "linear_attn.in_proj_";
     const auto divide =
         [&](const char *from, int64_t outputs,
             std::initializer_list<std::pair<const char *, std::vector<int64_t>>>
@@ -117,11 +117,11 @@ void Checkpoint::stackExperts(const std::string &path, const std::string &name,
 }
 
 void Checkpoint::stackExperts() {
-  for (const auto &[number, layer] : namedLayers()) {
-    const ExpertsShape *experts = model.expertsOf(number);
+  for (const NamedLayer &layer : namedLayers()) {
+    const ExpertsShape *experts = layer.experts();
     if (!experts)
       continue;
-    const std::string path = layer + "mlp.experts.";
+    const std::string path = layer.path + "mlp.experts.";
     const int64_t width = experts->width, hidden = model.hiddenSize;
     if (layersOf(model.architecture).transposesExperts && !model.isGguf)
       turnExperts(path, *experts);
@@ -141,5 +141,24 @@ void Checkpoint::stackExperts() {
     stackExperts(path, "gate_proj", *experts, {{width, hidden}});
     stackExperts(path, "up_proj", *experts, {{width, hidden}});
     stackExperts(path, "down_proj", *experts, {{hidden, width}});
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Draft heads
+//===----------------------------------------------------------------------===//
+
+void Checkpoint::divideDraftHead() {
+  for (const auto &[scope, configOf] : scopes) {
+    const std::string path = scope.weight("fc.");
+    if (!sources.find(path + "weight") || !configOf(model, stored))
+      continue;
+    const int64_t hidden = model.hiddenSize;
+    const WeightSources::Entry both =
+        weight(path + "weight", {{hidden, 2 * hidden}});
+    sources.set(path + "embedding.weight",
+                {makeColumns(both.source, 0, hidden), both.tensors});
+    sources.set(path + "hidden.weight",
+                {makeColumns(both.source, hidden, hidden), both.tensors});
   }
 }

@@ -8,6 +8,7 @@
 #include "qwen/Import/Checkpoint/Known.h"
 
 #include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/DraftHead.h"
 #include "qwen/ABI/KernelABI.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/JsonValue.h"
@@ -69,9 +70,16 @@ struct FileLayers {
       }
   }
 
-  bool isDraft(const StoredTensor &tensor) const {
+  /// The name of a tensor in the model. Nobody knows what tensors that have the
+  /// names of a folder's head hold.
+  std::string nameOf(const StoredTensor &tensor,
+                     Architecture architecture) const {
     const auto layer = layerOf(tensor.name);
-    return layer && drafts.contains(*layer);
+    if (layer && drafts.contains(*layer))
+      return ggufDraftName(architecture, tensor.name, *layer - *drafts.begin());
+    if (tensor.name.starts_with(kDraftHeadTensors))
+      return std::string(kDraftHeadTensors) + tensor.name;
+    return ggufModelName(architecture, tensor.name);
   }
 
   std::set<int64_t> all;
@@ -472,7 +480,7 @@ class GgufCheckpoint final : public Checkpoint {
 public:
   GgufCheckpoint(fs::path path, ModelConfig model, GenerationConfig sampling,
                  StoredTensors stored, WeightSources sources, GgufFile gguf,
-                 const AdaptFn &adapt, std::span<const ModelScope> scopes)
+                 const AdaptFn &adapt, std::span<const ScopedModel> scopes)
       : Checkpoint(std::move(path), std::move(model), std::move(sampling),
                    std::move(stored), std::move(sources), scopes),
         gguf(std::move(gguf)) {
@@ -480,6 +488,7 @@ public:
     divideQueries();
     divideLinearProjections();
     stackExperts();
+    divideDraftHead();
   }
 
   std::string ownName(std::string_view name) const override {
@@ -496,9 +505,9 @@ private:
 };
 } // namespace
 
-std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path,
-                                           const AdaptFn &adapt,
-                                           std::span<const ModelScope> scopes) {
+std::unique_ptr<Checkpoint>
+qwen::openGguf(const fs::path &path, const AdaptFn &adapt,
+               std::span<const ScopedModel> scopes) {
   const std::string where = path.string(), file = path.filename().string();
   StoredTensors tensors(path.parent_path());
   GgufFile gguf = parseGguf(tensors.map(file), where);
@@ -508,9 +517,10 @@ std::unique_ptr<Checkpoint> qwen::openGguf(const fs::path &path,
   const FileLayers layers(gguf.tensors);
   ModelConfig model = reader.readModel(layers);
   for (StoredTensor &tensor : gguf.tensors) {
-    const std::string name =
-        layers.isDraft(tensor) ? std::string(kDraftPrefix) + tensor.name
-                               : ggufModelName(model.architecture, tensor.name);
+    const std::string name = layers.nameOf(tensor, model.architecture);
+    for (std::string_view own :
+         {".nextn.embed_tokens.", ".nextn.shared_head_head."})
+      model.hasOwnDraftEmbedding |= tensor.name.find(own) != tensor.name.npos;
     dropOnes(tensor, rankOf(name));
     // Most files do not count the one output of this matrix.
     if (name.ends_with(kSharedGate) && tensor.shape.size() == 1)

@@ -17,7 +17,7 @@ namespace qwen {
 /// supported.
 std::unique_ptr<Checkpoint> openGguf(const std::filesystem::path &path,
                                      const AdaptFn &adapt,
-                                     std::span<const ModelScope> scopes);
+                                     std::span<const ScopedModel> scopes);
 
 /// Adds the tensors of the other split files to `gguf`, the first one, which is
 /// `file` in the folder of `tensors`. Throws Error for files that do not belong

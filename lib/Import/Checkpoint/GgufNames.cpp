@@ -1,6 +1,7 @@
 //===- GgufNames.cpp - Names of tensors in GGUF files ---------------------===//
 
 #include "ModuleNames.h"
+#include "qwen/ABI/DraftHead.h"
 #include "qwen/Import/Checkpoint/GgufKeys.h"
 #include "qwen/Import/Checkpoint/ModelScope.h"
 
@@ -52,6 +53,15 @@ static constexpr ModuleName kLayerModules[] = {
 };
 static constexpr size_t kLinearModules = 13;
 
+/// The modules of a draft head, behind "blk.N.nextn.". Its layer has the names
+/// of other layers.
+static constexpr ModuleName kDraftModules[] = {
+    {"fc", "eh_proj"},
+    {"pre_fc_norm_embedding", "enorm"},
+    {"pre_fc_norm_hidden", "hnorm"},
+    {"norm", "shared_head_norm"},
+};
+
 static ModuleNames namesOf(Architecture architecture) {
   const std::span<const ModuleName> all = kLayerModules;
   return {{kTextLayers, "blk."},
@@ -69,4 +79,23 @@ std::string qwen::ggufOwnName(Architecture architecture,
                               std::string_view name) {
   return namesOf(architecture)
       .rename(name, &ModuleName::model, &ModuleName::own);
+}
+
+std::string qwen::ggufDraftName(Architecture architecture,
+                                std::string_view name, int64_t number) {
+  const std::string head(kDraftHeadTensors);
+  // Behind "blk.N.".
+  const std::string_view path = name.substr(name.find('.', 4) + 1);
+  const std::string_view module = path.substr(path.find('.') + 1);
+  if (number == 0 && path.starts_with("nextn."))
+    for (const auto &[model, own] : kDraftModules)
+      if (module.starts_with(own) && module.substr(own.size()) == ".weight")
+        return head + std::string(model) + ".weight";
+  const std::string layer = ggufModelName(architecture, name);
+  if (!layer.starts_with(kTextLayers))
+    return head + std::string(name);
+  const std::string_view rest =
+      std::string_view(layer).substr(kTextLayers.size());
+  return ModelScope{kDraftHeadTensors}.layer(number) +
+         std::string(rest.substr(rest.find('.') + 1));
 }

@@ -13,7 +13,8 @@ using namespace qwen;
 static void build(llvm::ArrayRef<ModelProgram> programs,
                   ModuleBuilder &module) try {
   for (const ModelProgram &program : programs)
-    program.build(module, program);
+    if (module.checkpoint().configOf(program.scope))
+      program.build(module, program);
 } catch (...) {
   throwInputError();
 }
@@ -24,9 +25,10 @@ ImportedModel qwen::importCheckpoint(const std::filesystem::path &path,
                                      const ImportOptions &options) {
   context.loadDialect<QwenDialect, func::FuncDialect>();
   std::vector<StoredTensors> files;
-  std::vector<ModelScope> scopes;
+  std::vector<ScopedModel> scopes;
   for (const ModelProgram &program : programs)
-    scopes.push_back(program.scope);
+    if (options.draftHead || program.name != kDraftHeadName)
+      scopes.emplace_back(program.scope, program.config);
   std::unique_ptr<Checkpoint> checkpoint = openCheckpoint(
       path,
       [&](ModelConfig &model, WeightSources &weights) {

@@ -55,6 +55,10 @@ Value LayerBuilder::linear(llvm::StringRef path, Value input, int64_t outputs,
       .getResult(0);
 }
 
+Value LayerBuilder::sum(llvm::StringRef path, Value a, Value b) {
+  return AddOp::create(builder, at(path), a, b);
+}
+
 Value LayerBuilder::norm(llvm::StringRef path, Value input,
                          std::optional<int64_t> headDim) {
   RmsNormOp::Properties properties;

@@ -31,6 +31,8 @@ public:
   /// The product `path`.
   mlir::Value linear(llvm::StringRef path, mlir::Value input, int64_t outputs,
                      const WeightTraits &traits = {});
+  /// The sum of two values.
+  mlir::Value sum(llvm::StringRef path, mlir::Value a, mlir::Value b);
   /// The logits or scores of normed rows (ModelOutput::width).
   mlir::Value head(mlir::Value input);
   /// Ends the program, which gives `results`.
@@ -47,7 +49,8 @@ private:
     return module.weight(scope.weight(path.str()), shape, traits);
   }
   mlir::FlatSymbolRefAttr embeddingWeight() {
-    return weight("embed_tokens.weight", {config.vocabSize, config.hiddenSize});
+    return module.weight(scope.embedding(),
+                         {config.vocabSize, config.hiddenSize});
   }
   mlir::Value attention(int64_t layer, mlir::Value input);
   mlir::Value linearAttention(int64_t layer, const LinearAttention &sizes,

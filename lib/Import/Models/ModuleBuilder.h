@@ -44,6 +44,10 @@ public:
   /// with an empty block.
   mlir::func::FuncOp add(const ModelProgram &program, const ModelConfig &config,
                          mlir::FunctionType type);
+  /// The program `name`, which has been added.
+  mlir::func::FuncOp program(llvm::StringRef name) const {
+    return module.get().lookupSymbol<mlir::func::FuncOp>(name);
+  }
   /// The number of the first of `count` layers with caches of their own.
   int64_t addCaches(int64_t count);
 

@@ -10,6 +10,11 @@
 using namespace mlir;
 using namespace qwen;
 
+std::optional<ModelConfig> qwen::configOfTextModel(const ModelConfig &text,
+                                                   const StoredTensors &all) {
+  return textConfig(text, all);
+}
+
 void qwen::buildTextModel(ModuleBuilder &module, const ModelProgram &program) {
   const ModelConfig &config = module.checkpoint().config();
   MLIRContext *context = module.context();

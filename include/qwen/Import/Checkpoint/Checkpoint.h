@@ -34,8 +34,25 @@ namespace qwen {
 /// to `model`, and the lm_head.weight of a tied model, which ends that.
 using AdaptFn = std::function<void(ModelConfig &model, WeightSources &weights)>;
 
+/// The configuration of the program of a scope, whose text model is `text`; or
+/// nothing if the checkpoint has no such program.
+using ScopeConfigFn = std::optional<ModelConfig>(const ModelConfig &text,
+                                                 const StoredTensors &tensors);
+
+/// The text model's own.
+inline std::optional<ModelConfig> textConfig(const ModelConfig &text,
+                                             const StoredTensors &) {
+  return text;
+}
+
+/// A scope, and the configuration of its layers.
+struct ScopedModel {
+  ModelScope scope = {};
+  ScopeConfigFn *config = textConfig;
+};
+
 /// The scopes of a checkpoint of one text model.
-inline constexpr ModelScope kTextScopes[] = {{}};
+inline constexpr ScopedModel kTextScopes[] = {{}};
 
 class Checkpoint {
 public:
@@ -46,6 +63,9 @@ public:
   /// The folder or file.
   const std::filesystem::path &path() const { return where; }
   const ModelConfig &config() const { return model; }
+  /// The configuration of one of the scopes that the checkpoint was opened for,
+  /// if it has that.
+  std::optional<ModelConfig> configOf(const ModelScope &scope) const;
   const GenerationConfig &generation() const { return sampling; }
   /// The tensors, by the names of the Hugging Face model.
   const StoredTensors &tensors() const { return stored; }
@@ -99,10 +119,10 @@ public:
 protected:
   /// The tensors decide whether the model is tied, whatever the configuration
   /// says, and whether it gives logits. The constructor divides the weights
-  /// of each scope; all scopes have the layers of `model`.
+  /// of each scope.
   Checkpoint(std::filesystem::path path, ModelConfig model,
              GenerationConfig sampling, StoredTensors stored,
-             WeightSources sources, std::span<const ModelScope> scopes);
+             WeightSources sources, std::span<const ScopedModel> scopes);
 
   /// Calls `adapt`, if there is one.
   void adaptWeights(const AdaptFn &adapt);
@@ -118,13 +138,22 @@ protected:
   /// Divides q_proj of hybrids, which has the queries of each head and then
   /// their gate.
   void divideQueries();
+  /// Divides fc of a draft head, whose columns are for the embedding and then
+  /// for the row of the model.
+  void divideDraftHead();
 
 private:
-  /// What the names of the weights of each layer begin with, in all scopes.
+  /// A layer of a scope, and what the names of its weights begin with.
   struct NamedLayer {
-    int64_t number;
     std::string path;
+    LayerKind kind;
+    MlpKind mlp;
+
+    const ExpertsShape *experts() const {
+      return std::get_if<ExpertsShape>(&mlp);
+    }
   };
+  /// The layers of all scopes.
   std::vector<NamedLayer> namedLayers() const;
   /// orderColumns() of the network whose weights are under `path`.
   void orderColumnsOf(const std::string &path);
@@ -144,7 +173,7 @@ private:
   GenerationConfig sampling;
   StoredTensors stored;
   WeightSources sources;
-  const std::vector<ModelScope> scopes;
+  const std::vector<ScopedModel> scopes;
 };
 
 /// Opens a Hugging Face folder or a GGUF file; of a split one, the first file.
@@ -152,7 +181,7 @@ private:
 /// key or tensor, if it is invalid or not supported, and what `adapt` throws.
 std::unique_ptr<Checkpoint>
 openCheckpoint(const std::filesystem::path &path, const AdaptFn &adapt = {},
-               std::span<const ModelScope> scopes = kTextScopes);
+               std::span<const ScopedModel> scopes = kTextScopes);
 
 /// The name in `model` of the tensor or module that a Hugging Face folder calls
 /// `name`: the same if the model has none.

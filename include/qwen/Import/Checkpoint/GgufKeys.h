@@ -135,6 +135,10 @@ enum GgufTokenKind : int32_t {
 /// Face model calls `name`, and the reverse: the same if there is none.
 std::string ggufOwnName(Architecture architecture, std::string_view name);
 std::string ggufModelName(Architecture architecture, std::string_view name);
+/// The name in the Hugging Face model of the tensor `name` of layer `number` of
+/// a draft head.
+std::string ggufDraftName(Architecture architecture, std::string_view name,
+                          int64_t number);
 
 } // namespace qwen
 

@@ -19,10 +19,6 @@
 
 namespace qwen {
 
-/// The tensors of draft layers, such as "blk.24.attn_q.weight" of a GGUF file,
-/// have these names in the model: this and their own.
-inline constexpr std::string_view kDraftPrefix = "mtp.";
-
 /// Names of one kind.
 struct KnownNames {
   std::string_view kind;

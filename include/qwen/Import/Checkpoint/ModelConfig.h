@@ -235,6 +235,8 @@ struct ModelConfig : ModelShape {
   /// Factor of cos and sin.
   double ropeScale = 1;
   QuantizationConfig quantization;
+  /// Whether a draft head does not share the model's embedding.
+  bool hasOwnDraftEmbedding = false;
   /// What was removed of the checkpoint.
   Pruning pruning = {};
   /// Lines of the summary, printable.

@@ -26,6 +26,8 @@ struct ModelScope {
   std::string_view tensors = kTextModel;
   /// Begins the names of ops: "", or "draft.".
   std::string_view ops = {};
+  /// Begins the name of the embedding, if that is another scope's.
+  std::string_view embeddingTensors = {};
 
   bool operator==(const ModelScope &) const = default;
 
@@ -40,6 +42,12 @@ struct ModelScope {
   std::string beside(std::string_view path) const {
     const std::string_view module = tensors.substr(0, tensors.rfind('.'));
     return std::string(module.substr(0, module.rfind('.') + 1)).append(path);
+  }
+
+  /// The weight of the embedding.
+  std::string embedding() const {
+    return std::string(embeddingTensors.empty() ? tensors : embeddingTensors)
+        .append("embed_tokens.weight");
   }
 
   /// The op `path` of the scope.

@@ -32,6 +32,8 @@ struct ImportOptions {
   std::vector<AdapterOption> adapters = {};
   Pruning pruning = {};
   std::optional<RopeScaling> scaling = {};
+  /// Whether a draft head of the checkpoint becomes a program.
+  bool draftHead = false;
 };
 
 struct ImportedModel {
@@ -47,12 +49,12 @@ struct ImportedModel {
   std::map<std::string, std::vector<std::string>, std::less<>> unusedTensors;
 };
 
-/// Builds `programs` in their order, with one qwen op for each operation of the
-/// model; `forward(%ids, %positions) -> logits` is the first. The location of
-/// an op is its path in its program's scope ("layers.0.self_attn.q_proj"),
-/// behind ModelScope::ops. Weights are symbols with the names of
-/// Checkpoint::weights(), and programs that read one weight share it; their
-/// values stay in the files.
+/// Builds those of `programs` that the checkpoint has in their order, with one
+/// qwen op for each operation of the model; `forward(%ids, %positions) ->
+/// logits` is the first. The location of an op is its path in its program's
+/// scope ("layers.0.self_attn.q_proj"), behind ModelScope::ops. Weights are
+/// symbols with the names of Checkpoint::weights(), and programs that read one
+/// weight share it; their values stay in the files.
 ///
 /// Loads the required dialects into `context`. Throws Error like
 /// openCheckpoint. Also throws Error, naming tensor and file, for a tensor that

@@ -3,8 +3,9 @@
 #ifndef QWEN_IMPORT_MODELS_PROGRAMS_H
 #define QWEN_IMPORT_MODELS_PROGRAMS_H
 
+#include "qwen/ABI/DraftHead.h"
 #include "qwen/Dialect/QwenDialect.h"
-#include "qwen/Import/Checkpoint/ModelScope.h"
+#include "qwen/Import/Checkpoint/Checkpoint.h"
 
 #include <span>
 #include <string_view>
@@ -20,16 +21,19 @@ struct ModelProgram {
   ModelScope scope;
   /// Appends it to the module. Throws Error like importCheckpoint.
   void (*build)(ModuleBuilder &module, const ModelProgram &program);
+  /// The configuration of its layers, if the checkpoint has it.
+  ScopeConfigFn *config = textConfig;
 };
 
 // The kinds of programs: a file each of lib/Import/Models.
 #define QWEN_PROGRAM(Kind, Name, Tensors, Ops)                                 \
-  void build##Kind(ModuleBuilder &module, const ModelProgram &program);
+  void build##Kind(ModuleBuilder &module, const ModelProgram &program);        \
+  ScopeConfigFn configOf##Kind;
 #include "qwen/Import/Models/Programs.def"
 
 inline constexpr ModelProgram kModelPrograms[] = {
 #define QWEN_PROGRAM(Kind, Name, Tensors, Ops)                                 \
-  {Name, {Tensors, Ops}, build##Kind},
+  {Name, {Tensors, Ops}, build##Kind, configOf##Kind},
 #include "qwen/Import/Models/Programs.def"
 };
 

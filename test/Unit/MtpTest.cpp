@@ -1,0 +1,204 @@
+//===- MtpTest.cpp - The draft heads of checkpoints -----------------------===//
+//
+// Compiles hybrids with their draft heads. The logits of the head have the bits
+// of plain C++, also where it goes on from its own rows, and in f32 they are
+// near those of transformers.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ReferenceReader.h"
+
+#include "calibration/LoadedPrograms.h"
+
+#include "engine/Engine.h"
+#include "qwen/ABI/DraftHead.h"
+#include "qwen/Compiler/Compiler.h"
+#include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Import/Models/Import.h"
+#include "qwen/Transforms/Passes.h"
+
+#include "mlir/Pass/PassManager.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+using namespace qwen;
+using namespace qwen::test;
+
+namespace {
+constexpr int64_t kMost = 160;
+/// Tokens that a head drafts behind a prompt.
+constexpr int kDepth = 4;
+constexpr int64_t kStepBack = 7;
+
+struct Case {
+  const char *model;
+  WeightFormat weights;
+  bool rotated;
+};
+
+/// A hybrid that is compiled with its head.
+class CompiledHead {
+public:
+  explicit CompiledHead(const Case &of)
+      : path(std::string(QWEN_SOURCE_DIR "/test/Inputs/checkpoints/") +
+             of.model) {
+    loadDialects(context);
+    const ImportedModel model =
+        importCheckpoint(path, context, kModelPrograms, {.draftHead = true});
+    mlir::ModuleOp module = *model.module;
+    mlir::Builder builder(&context);
+    for (mlir::func::FuncOp program : programsOf(module)) {
+      program->setAttr(kStepBackAttr, builder.getI64IntegerAttr(kStepBack));
+      for (const char *count : {kAllName, kWantedName})
+        setLimit(program, count, kMost);
+    }
+    if (of.rotated) {
+      mlir::PassManager manager(&context);
+      manager.addPass(createRotate());
+      EXPECT_TRUE(mlir::succeeded(manager.run(module)));
+    }
+    loaded.emplace(compileProgram(module, {.weights = of.weights}), 2 * kMost);
+    manifest = loaded->manifest;
+    manifest.model.tokenizerVocab = manifest.model.vocabSize;
+    packImage(module, model.checkpoint->weights(), image);
+    weights.emplace(mapImage(image));
+  }
+
+  Engine engine(const EngineOptions &options = {}) {
+    return Engine(manifest, weights->data(), loaded->entries, pool, options);
+  }
+
+  const std::string path;
+  Manifest manifest;
+
+private:
+  mlir::MLIRContext context;
+  ThreadPool pool{2};
+  MemoryFile image;
+  std::optional<LoadedPrograms> loaded;
+  std::optional<Mapping> weights;
+};
+
+/// Appends a row.
+void append(Values &to, std::span<const float> row) {
+  to.insert(to.end(), row.begin(), row.end());
+}
+
+int32_t likeliest(const Values &logits) {
+  return static_cast<int32_t>(std::ranges::max_element(logits) -
+                              logits.begin());
+}
+
+class Mtp : public testing::TestWithParam<Case> {
+protected:
+  /// Runs a prompt in `forward`. Returns the rows of its tokens, one after
+  /// another.
+  Values runForward(std::span<const int32_t> prompt, SequenceId sequence) {
+    std::vector<Token> batch;
+    for (int32_t id : prompt)
+      batch.push_back({id, sequence, std::ssize(batch), false});
+    engine.forward(batch, [](size_t, std::span<float>) {});
+    Values rows;
+    for (size_t i = 0; i < batch.size(); ++i)
+      append(rows, engine.row(kForwardName, kHiddenRowsName, i));
+    return rows;
+  }
+
+  /// Runs the head over `ids` from position `first` on, which follow the tokens
+  /// with these rows.
+  void runHead(std::span<const int32_t> ids, int64_t first, const Values &rows,
+               SequenceId sequence) {
+    std::vector<Token> batch;
+    for (int32_t id : ids)
+      batch.push_back({id, sequence, first + std::ssize(batch), true});
+    const InputRows given = {kHiddenRowsName, rows};
+    engine.call(kDraftHeadName, batch, {&given, 1});
+  }
+
+  Values rowOf(std::string_view name, size_t index) const {
+    Values row;
+    append(row, engine.row(kDraftHeadName, name, index));
+    return row;
+  }
+
+  CompiledHead model{GetParam()};
+  const Safetensors golden{model.path + "/golden.safetensors"};
+  Engine engine = model.engine();
+};
+
+/// The greatest difference of logits as a part of their range.
+double differenceOf(const Values &found, const Values &expected) {
+  EXPECT_EQ(found.size(), expected.size());
+  const auto [least, most] = std::ranges::minmax(expected);
+  double greatest = 0;
+  for (size_t i = 0; i < found.size(); ++i)
+    greatest = std::max(greatest, std::fabs(double{found[i]} - expected[i]) /
+                                      (most - least));
+  return greatest;
+}
+} // namespace
+
+TEST_P(Mtp, HasTheLogitsOfTransformersAndTheBitsOfPlainCpp) {
+  const auto &[name, format, rotated] = GetParam();
+  const ReferenceDraftHead head =
+      ModelReader(model.path, format, {}).readDraftHead(KvFormat::F32);
+  for (int number = 0;
+       golden.tensors().contains(std::to_string(number) + ".prompt");
+       ++number) {
+    const std::string prefix = std::to_string(number) + ".";
+    if (!golden.tensors().contains(prefix + "mtp"))
+      continue;
+    std::vector<int32_t> prompt;
+    for (int64_t id : golden.get<int64_t>(prefix + "prompt"))
+      prompt.push_back(static_cast<int32_t>(id));
+    const SequenceId sequence = engine.state().open();
+    const Values rows = runForward(prompt, sequence);
+    const auto width = std::ssize(rows) / std::ssize(prompt);
+    const std::span<const int32_t> following(prompt.begin() + 1, prompt.end());
+    runHead(following, 0, {rows.begin(), rows.end() - width}, sequence);
+
+    ReferenceSequence expected(head.model);
+    Values logits, row, found;
+    for (size_t i = 0; i < following.size(); ++i) {
+      const auto at = rows.begin() + static_cast<int64_t>(i) * width;
+      row = expected.run(head.input(following[i], {at, at + width}));
+      found = rowOf(kLogitsName, i);
+      append(logits, found);
+      if (!rotated) {
+        ASSERT_EQ(found, head.model.logits(row)) << prefix << i;
+      }
+    }
+    if (format == WeightFormat::F32) {
+      EXPECT_LE(differenceOf(logits, golden.get<float>(prefix + "mtp")), 2e-5)
+          << prefix;
+    }
+    // It goes on from its own rows.
+    Values own = rowOf(kHiddenRowsName, following.size() - 1);
+    for (int step = 0; step < kDepth && !rotated; ++step) {
+      ASSERT_EQ(own, row);
+      const int32_t best = likeliest(found);
+      runHead({&best, 1}, std::ssize(following) + step, own, sequence);
+      row = expected.run(head.input(best, row));
+      own = rowOf(kHiddenRowsName, 0);
+      found = rowOf(kLogitsName, 0);
+      ASSERT_EQ(found, head.model.logits(row)) << "draft " << step;
+    }
+    engine.state().close(sequence);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, Mtp,
+    testing::Values(Case{"qwen3_5-bf16", WeightFormat::F32, false},
+                    Case{"qwen3_5-bf16", WeightFormat::F32, true},
+                    Case{"qwen3_5-bf16", WeightFormat::Q8_0, false},
+                    Case{"qwen3_5-moe-bf16", WeightFormat::F32, false},
+                    Case{"qwen3-next-bf16", WeightFormat::F32, false}),
+    [](const auto &info) {
+      std::string name = info.param.model;
+      std::ranges::replace(name, '-', '_');
+      return name + "_" + std::string(weightFormatName(info.param.weights)) +
+             (info.param.rotated ? "_rotated" : "");
+    });
