@@ -54,7 +54,7 @@ struct Way {
   /// Number of times that all requests run.
   int rounds;
   bool hasDrafts = false;
-  /// Whether the same model in other weights drafts.
+  /// Whether the model drafts for itself.
   bool hasDraftModel = false;
 };
 
@@ -117,10 +117,9 @@ protected:
         {.sequences = way.sequences,
          .kvPages = way.pages,
          .speculate = way.hasDraftModel ? Speculate::Auto : Speculate::Off});
-    const Artifact other(pathOf("QWEN_STORIES_F32", "stories-f32.qwen"));
     if (way.hasDraftModel)
       engine.setDraftEngine(std::make_shared<Engine>(
-          other, pool, EngineOptions{.sequences = way.sequences}));
+          artifact, pool, EngineOptions{.sequences = way.sequences}));
     std::vector<Answer> answers(requests.size());
     {
       Scheduler scheduler(engine,

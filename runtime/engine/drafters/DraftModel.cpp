@@ -278,11 +278,13 @@ void DraftModel::prepare(std::span<const DraftOrder> orders) {
     place.drafts.clear();
     place.count = 0;
   }
+  // Until it knows how long that takes, it reads about one prompt.
+  const int64_t mostRead = secondsOfToken > 0 ? readTokens : kReadTokens;
   for (const auto &[track, count] : orders) {
     Place &place = *known.at(track).place;
     const std::span<const int32_t> text = track->settled();
     const int64_t behind = std::ssize(text) - place.first - place.same;
-    const int64_t left = readTokens - std::ssize(batch);
+    const int64_t left = mostRead - std::ssize(batch);
     place.count = behind <= left ? count : 0;
     append(place, text, std::min(behind, left));
   }
