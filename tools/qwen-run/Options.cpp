@@ -100,6 +100,7 @@ static void addEngineOption(const Command &command, const std::string &names,
     if (!std::filesystem::exists(value))
       throw InvalidValue(names, quote(value) + " is none of " +
                                     joined(words, ", ") + " and no file");
+    noteInput(value);
     flags.draftModel = value;
     to = Speculate::Auto;
   };
