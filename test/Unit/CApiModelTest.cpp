@@ -553,7 +553,7 @@ TEST(CApiModel, WritesMessagesAsTheTemplateTakesThem) {
   const auto message = [](const char *role, const char *content) {
     return nlohmann::ordered_json{{"role", role}, {"content", content}};
   };
-  const auto list = [](auto... each) {
+  const auto list = [](const auto &...each) {
     return nlohmann::ordered_json::array({each...});
   };
   EXPECT_EQ(
