@@ -119,7 +119,7 @@ TEST(FormatPlan, FloatsHaveThePlanOfTheirHiddenSize) {
   EXPECT_EQ(odd.at("model.embed_tokens.weight"), "q5_0 search");
   EXPECT_EQ(odd.at("lm_head.weight"), "q6_k search");
   EXPECT_EQ(odd.at("model.layers.0.self_attn.q_proj.weight"), "q5_0 search");
-  EXPECT_EQ(odd.at("model.layers.0.self_attn.v_proj.weight"), "q6_k search");
+  EXPECT_EQ(odd.at("model.layers.0.self_attn.v_proj.weight"), "q8_0 rtn");
   EXPECT_EQ(odd.at("model.layers.0.mlp.down_proj.weight"), "q6_k search");
 }
 
