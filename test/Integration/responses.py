@@ -191,6 +191,8 @@ def ends(server):
         outputs = [{"type": f"{item['type']}_output", "call_id": item["call_id"], "output": "x"} for item in response["output"] if "call_id" in item]
         server.post(RESPONSES, **{**body, "input": body["input"] + response["output"] + outputs, "max_output_tokens": 1})
     checks.check(seen >= {"reasoning", "message", "function_call", "custom_tool_call"}, f"{seen}")
+    # Without a grammar, which is a promise, calls are as the model writes them.
+    body = {**body, "tools": [{key: value for key, value in tool.items() if key != "format"} for tool in body["tools"]]}
     server.post("/script", pieces=["<tool_call>", '\n{"name": "exec_command", "arguments": {"cmd": ', '}}\n', "</tool_call>"])
     broken = asked(server, body)
     checks.check((broken["status"], broken["output"][0]["status"]) == ("completed", "incomplete"), f"{broken['output']}")
