@@ -33,7 +33,8 @@ static_assert(static_cast<int>(WeightCheck::Background) ==
 static_assert(static_cast<int>(Speculate::Off) == QWEN_SPECULATE_OFF &&
               static_cast<int>(Speculate::Auto) == QWEN_SPECULATE_AUTO &&
               static_cast<int>(Speculate::Lookup) == QWEN_SPECULATE_LOOKUP &&
-              kSpeculates == 3);
+              static_cast<int>(Speculate::Mtp) == QWEN_SPECULATE_MTP &&
+              kSpeculates == 4);
 static_assert(
     -static_cast<int>(ErrorKind::General) == QWEN_ERROR_GENERAL &&
     -static_cast<int>(ErrorKind::NotFinite) == QWEN_ERROR_NOT_FINITE &&

@@ -285,6 +285,16 @@ Engine::Engine(const Manifest &manifest, std::span<const WeightImage> images,
   pool->bind(context);
 }
 
+std::unique_ptr<Engine> Engine::beside(const EngineOptions &options) const {
+  // The sizes of the images have been checked.
+  std::vector<WeightImage> all = {{images.front(), size_t{0}}};
+  for (size_t i = 0; i < model.images.size(); ++i)
+    all.emplace_back(images[i + 1], model.images[i].bytes);
+  return std::unique_ptr<Engine>(new Engine(model, all, 0, entries, pool,
+                                            *std::make_shared<MemoryBudget>(),
+                                            WantedState(model, options)));
+}
+
 uint64_t Engine::finishCheck(const std::function<bool()> &enough) {
   return checker ? checker->finish(enough) : 0;
 }

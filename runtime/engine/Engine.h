@@ -98,6 +98,11 @@ public:
          std::vector<ForwardFn *> entries, ThreadPool &pool,
          const EngineOptions &options = {});
 
+  /// Another engine over the code and the weights of this one, which must
+  /// outlive it, on the same threads: `options` say how many sequences and
+  /// pages of its own it has. No budget counts them.
+  std::unique_ptr<Engine> beside(const EngineOptions &options) const;
+
   const Manifest &manifest() const { return model; }
   int32_t threads() const { return pool->size(); }
   /// Maximum number of tokens in a call.

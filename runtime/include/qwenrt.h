@@ -110,7 +110,9 @@ enum {
   QWEN_SPECULATE_AUTO = 1,
   /* With tokens that follow the same text earlier in the prompt or the
      answer. */
-  QWEN_SPECULATE_LOOKUP = 2
+  QWEN_SPECULATE_LOOKUP = 2,
+  /* With the checkpoint's draft head. */
+  QWEN_SPECULATE_MTP = 3
 };
 
 /* In a struct of options, 0 is the default of each member. With size 0, as in

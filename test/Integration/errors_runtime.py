@@ -223,7 +223,7 @@ ROWS = [
     Row("a batch and clients", None, "qwen-run bench stories.qwen --clients 2 --batch 2", 2,
         "qwen-run: --batch excludes --clients (see qwen-run bench --help)"),
     Row("a drafter that is none", None, "qwen-run generate stories.qwen -p x --speculate eagle", 2,
-        'qwen-run: --speculate: "eagle" is none of off, auto, lookup and no file (see qwen-run generate --help)'),
+        'qwen-run: --speculate: "eagle" is none of off, auto, lookup, mtp and no file (see qwen-run generate --help)'),
     Row("a draft model that is none", None, "qwen-run generate stories.qwen -p x --speculate scripts/errors.py", 3,
         "qwen-run: scripts/errors.py is not a compiled model: it does not start with an ELF header"),
     Row("a draft model without a tokenizer", None, "qwen-run generate stories.qwen -p x --speculate good.qwen", 1,

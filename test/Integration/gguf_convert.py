@@ -9,7 +9,8 @@ from checks import read_safetensors
 from hybrid_gguf import hybrid_keys, interleaved
 
 ARCHITECTURES = {"Qwen2MoeForCausalLM": "QWEN2MOE", "Qwen3MoeForCausalLM": "QWEN3MOE", "Qwen3VLMoeForConditionalGeneration": "QWEN3VLMOE",
-                 "Qwen3_5MoeForConditionalGeneration": "QWEN35MOE", "Qwen3NextForCausalLM": "QWEN3NEXT",
+                 "Qwen3_5ForConditionalGeneration": "QWEN35", "Qwen3_5MoeForConditionalGeneration": "QWEN35MOE",
+                 "Qwen3NextForCausalLM": "QWEN3NEXT",
                  "Qwen2_5_VLForConditionalGeneration": "QWEN2VL", "Qwen3VLForConditionalGeneration": "QWEN3VL"}
 # What a draft head has besides a layer. The package has no names for it yet.
 DRAFT = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "shared_head_norm"}
@@ -137,7 +138,7 @@ def convert(folder, path, kind_of, is_fused=False, is_joined=False, is_squeezed=
         some = convert_experts(folder_name, folder_values, model == gguf.MODEL_ARCH.QWEN3VLMOE, is_fused)
         if is_hybrid:
             some = {name: values for one, before in some.items()
-                    for name, values in convert_linear(one, before, config, model == gguf.MODEL_ARCH.QWEN35MOE, is_joined).items()}
+                    for name, values in convert_linear(one, before, config, model in (gguf.MODEL_ARCH.QWEN35, gguf.MODEL_ARCH.QWEN35MOE), is_joined).items()}
         for name, values in some.items():
             own = name if ".nextn." in name else names.get_name(name, try_suffixes=(".weight", ".bias"))
             values = values[0] if is_squeezed and own.endswith("inp_shexp.weight") else values

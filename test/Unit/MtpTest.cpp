@@ -2,7 +2,8 @@
 //
 // Compiles hybrids with their draft heads. The logits of the head have the bits
 // of plain C++, also where it goes on from its own rows, and in f32 they are
-// near those of transformers.
+// near those of transformers. Answers with drafts of the head have the bits of
+// answers without, and the drafts are those of plain C++.
 //
 //===----------------------------------------------------------------------===//
 
@@ -10,7 +11,10 @@
 
 #include "calibration/LoadedPrograms.h"
 
+#include "engine/Batcher.h"
 #include "engine/Engine.h"
+#include "engine/Step.h"
+#include "engine/drafters/Drafters.h"
 #include "qwen/ABI/DraftHead.h"
 #include "qwen/Compiler/Compiler.h"
 #include "qwen/Dialect/QwenDialect.h"
@@ -202,3 +206,148 @@ INSTANTIATE_TEST_SUITE_P(
       return name + "_" + std::string(weightFormatName(info.param.weights)) +
              (info.param.rotated ? "_rotated" : "");
     });
+
+namespace {
+/// The rows of `forward` that the drafter keeps.
+constexpr int64_t kKept = 32;
+
+/// Compares the drafts of the head with plain C++, which reads all rows anew.
+class CheckedMtp final : public Drafter {
+public:
+  CheckedMtp(Engine &engine, const ReferenceDraftHead &head, int64_t &checked)
+      : drafter(makeMtp(engine)), head(head), checked(checked) {}
+
+  void begin(const Track &track) override {
+    drafter->begin(track);
+    prompt = track.settledSize();
+  }
+  int64_t strength(const Track &track) override {
+    return drafter->strength(track);
+  }
+  void draft(const Track &track, int64_t most,
+             std::vector<int32_t> &tokens) override {
+    drafter->draft(track, most, tokens);
+    ReferenceSequence sequence(head.model);
+    const std::span<const int32_t> settled = track.settled();
+    Values row;
+    for (auto i = static_cast<size_t>(std::max<int64_t>(0, prompt - kKept));
+         i + 1 < settled.size(); ++i)
+      row = sequence.run(head.input(settled[i + 1], rows[i]));
+    for (int32_t token : tokens) {
+      EXPECT_EQ(token, likeliest(head.model.logits(row)));
+      row = sequence.run(head.input(token, row));
+      ++checked;
+    }
+  }
+  void follow(Step &step) override {
+    drafter->follow(step);
+    for (const auto &[track, position, row] : step.tokens()) {
+      const auto at = static_cast<size_t>(position);
+      rows.resize(std::max(rows.size(), at + 1));
+      rows[at].clear();
+      append(rows[at], step.row(kForwardName, kHiddenRowsName, row));
+    }
+  }
+  void end(const Track &track) override { drafter->end(track); }
+
+private:
+  const std::unique_ptr<Drafter> drafter;
+  const ReferenceDraftHead &head;
+  int64_t &checked;
+  int64_t prompt = 0;
+  std::vector<Values> rows;
+};
+
+struct Answer {
+  std::vector<int32_t> ids;
+  std::vector<float> logprobs;
+  std::optional<EndReason> end;
+
+  bool operator==(const Answer &) const = default;
+};
+
+class MtpDrafts : public testing::Test {
+protected:
+  static Request requestOf(int number) {
+    Request request;
+    for (int i = 0; i < 1 + 29 * number; ++i)
+      request.prompt.ids.push_back((number + 37 * i * i + 11 * i) % 300);
+    request.maxTokens = 50 + number;
+    request.sampling.temperature = static_cast<float>(number % 3) * 0.4F;
+    request.sampling.repetitionPenalty = number % 2 ? 1.2F : 1.0F;
+    request.sampling.seed = static_cast<uint64_t>(number);
+    request.logprobs = 0;
+    return request;
+  }
+
+  /// Answers requests [first, first + count).
+  std::vector<Answer> answer(int first, int count, const EngineOptions &options,
+                             const BatcherOptions &rules) {
+    Engine engine = model.engine(options);
+    Batcher batcher(engine, rules);
+    std::vector<Answer> answers(static_cast<size_t>(count));
+    for (int i = 0; i < count; ++i) {
+      Request request = requestOf(first + i);
+      Answer &of = answers[static_cast<size_t>(i)];
+      request.onToken = [&](const TokenEvent &event) {
+        of.ids.push_back(event.id);
+        of.logprobs.push_back(event.logprob);
+        return true;
+      };
+      request.onEnd = [&](const Ending &ending) { of.end = ending.reason; };
+      batcher.add(std::make_unique<Job>(std::move(request), i + 1,
+                                        model.manifest.model));
+    }
+    while (!batcher.isIdle())
+      batcher.step();
+    counts = batcher.counts();
+    return answers;
+  }
+
+  CompiledHead model{{"qwen3_5-bf16", WeightFormat::Q8_0, false}};
+  BatcherCounts counts;
+};
+} // namespace
+
+TEST_F(MtpDrafts, ChangeNoAnswer) {
+  const EngineOptions plain = {.sequences = 3};
+  const std::vector<Answer> expected = answer(0, 6, plain, {});
+  EXPECT_EQ(counts.draftTokens, 0);
+  EngineOptions drafting = plain;
+  for (const Speculate which : {Speculate::Mtp, Speculate::Auto})
+    for (const int64_t drafts : {0, 1, 3, 7}) {
+      drafting.speculate = which;
+      EXPECT_EQ(answer(0, 6, drafting, {.drafts = drafts}), expected) << drafts;
+      EXPECT_GT(counts.draftTokens, 0);
+    }
+  // Answers lose their sequences and begin again.
+  drafting.kvPages = 4;
+  EXPECT_EQ(answer(0, 6, drafting, {.drafts = 3}), expected);
+  EXPECT_GT(counts.preemptions, 0);
+  EXPECT_GT(counts.draftTokens, 0);
+}
+
+TEST_F(MtpDrafts, AreThoseOfPlainCpp) {
+  const ReferenceDraftHead head =
+      ModelReader(model.path, WeightFormat::Q8_0, {})
+          .readDraftHead(KvFormat::F32);
+  for (const int number : {0, 1, 3}) {
+    int64_t checked = 0;
+    const MakeDrafterFn make = [&](Engine &engine) {
+      return std::make_unique<CheckedMtp>(engine, head, checked);
+    };
+    answer(number, 1, {}, {.drafter = make, .drafts = 3});
+    EXPECT_GT(checked, 40);
+  }
+}
+
+TEST_F(MtpDrafts, NeedAHead) {
+  Manifest without = model.manifest;
+  without.programs.pop_back();
+  EXPECT_EQ(bestDrafter(without), Speculate::Lookup);
+  EXPECT_EQ(bestDrafter(model.manifest), Speculate::Mtp);
+  EXPECT_EQ(whyNoDrafts(Speculate::Mtp, without),
+            "it has no draft head; compile a checkpoint that has one with "
+            "--mtp");
+  EXPECT_EQ(whyNoDrafts(Speculate::Mtp, model.manifest), "");
+}

@@ -318,11 +318,12 @@ std::shared_ptr<MemoryBudget> RunFlags::budget() const {
 
 std::unique_ptr<Engine>
 RunFlags::start(const Model &model, const EngineOptions &engineOptions) const {
-  if ((engineOptions.speculate > Speculate::Auto || !draftModel.empty()) &&
-      stepBackOf(model.manifest()) == 0)
-    writeError("qwen-run: " + model.path() +
-               " gets no drafts: its fixed state cannot step back; compile it "
-               "with --step-back\n");
+  if (engineOptions.speculate > Speculate::Auto || !draftModel.empty())
+    if (const std::string why =
+            whyNoDrafts(engineOptions.speculate, model.manifest());
+        !why.empty())
+      writeError("qwen-run: " + model.path() + " gets no drafts: " + why +
+                 "\n");
   return makeEngine(model, pool(), budget(), engineOptions, draftModel);
 }
 

@@ -5,6 +5,8 @@
 #include "engine/Engine.h"
 #include "engine/drafters/DraftModel.h"
 
+#include "qwen/ABI/DraftHead.h"
+
 #include <algorithm>
 #include <array>
 
@@ -18,17 +20,36 @@ int64_t qwen::stepBackOf(const Manifest &manifest) {
   return most;
 }
 
+static bool hasDraftHead(const Manifest &manifest) {
+  return std::ranges::find(manifest.programs, kDraftHeadName,
+                           &ProgramInfo::name) != manifest.programs.end();
+}
+
+Speculate qwen::bestDrafter(const Manifest &manifest) {
+  return hasDraftHead(manifest) ? Speculate::Mtp : Speculate::Lookup;
+}
+
+std::string qwen::whyNoDrafts(Speculate which, const Manifest &manifest) {
+  if (which == Speculate::Mtp && !hasDraftHead(manifest))
+    return "it has no draft head; compile a checkpoint that has one with --mtp";
+  if (stepBackOf(manifest) == 0)
+    return "its fixed state cannot step back; compile it with --step-back";
+  return {};
+}
+
 std::unique_ptr<Drafter> qwen::makeDrafter(Speculate which, Engine &engine) {
   using MakeFn = std::unique_ptr<Drafter>(Engine &);
   constexpr std::array<MakeFn *, kSpeculates - 2> kMakes = {
 #define QWEN_DRAFTER(Name, Text, Help) make##Name,
 #include "engine/drafters/Drafters.def"
   };
-  if (which == Speculate::Off)
+  const bool hasModel = which == Speculate::Auto && engine.draftEngine();
+  if (which == Speculate::Auto && !hasModel)
+    which = bestDrafter(engine.manifest());
+  if (which == Speculate::Off || !whyNoDrafts(which, engine.manifest()).empty())
     return nullptr;
-  if (which == Speculate::Auto && engine.draftEngine())
+  if (hasModel)
     return makeDraftModel(engine, *engine.draftEngine());
-  const auto first = static_cast<size_t>(Speculate::Auto) + 1;
-  const auto index = static_cast<size_t>(which);
-  return kMakes[index < first ? 0 : index - first](engine);
+  constexpr auto kFirst = static_cast<size_t>(Speculate::Auto) + 1;
+  return kMakes[static_cast<size_t>(which) - kFirst](engine);
 }

@@ -7,6 +7,7 @@
 #include "engine/drafters/Speculate.h"
 
 #include <memory>
+#include <string>
 
 namespace qwen {
 
@@ -18,8 +19,15 @@ namespace qwen {
 /// drafts need.
 int64_t stepBackOf(const Manifest &manifest);
 
-/// The drafter of `which`; null if that is off. Engine::draftEngine is the best
-/// one of an engine. Only memory can lack.
+/// What "auto" means for a model: its draft head, or lookup.
+Speculate bestDrafter(const Manifest &manifest);
+
+/// Why answers of a model get no drafts of `which`, which is not Off, and what
+/// helps; empty if they do.
+std::string whyNoDrafts(Speculate which, const Manifest &manifest);
+
+/// The drafter of `which`; null if that is off or the model does not allow it.
+/// Engine::draftEngine is the best one of an engine. Only memory can lack.
 std::unique_ptr<Drafter> makeDrafter(Speculate which, Engine &engine);
 
 } // namespace qwen

@@ -1,0 +1,76 @@
+"""The draft heads of hybrids: of folders and of GGUF files, and answers with their drafts.
+
+  draft_head.py INPUTS WORKDIR
+
+A GGUF file gives the weights of the folder that it was made of. The model's logits are those of a file without the head, and answers with
+drafts those of answers without.
+"""
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import gguf
+
+from checks import Checks, compile_model, image_parts, join, logits, run, same_bits
+from gguf_convert import convert
+
+INPUTS, WORK = pathlib.Path(sys.argv[1]) / "checkpoints", pathlib.Path(sys.argv[2])
+PROMPT = [7 * i * i % 300 for i in range(40)]
+checks = Checks()
+
+
+def head_of(model):
+    """The parts of the image that only the head reads, by the names of their weights."""
+    return {tuple(segment["name"] for segment in part["segments"]): data
+            for part, data in image_parts(model) if part["name"].startswith("mtp.")}
+
+
+def same_head(one, other):
+    """Whether two heads have the same bytes, but for routers: they keep the type that they have in the checkpoint."""
+    return one.keys() == other.keys() and all(one[names] == other[names] for names in one if "gate.weight" not in names[0])
+
+
+def check_gguf(name):
+    folder, file = INPUTS / name, WORK / f"{name}.gguf"
+    convert(folder, file, lambda _: gguf.GGMLQuantizationType.F32)
+    expected, found = (compile_model(checkpoint, WORK / f"{name}.{kind}.qwen", "--mtp", "--weights", "q8_0", "--rotate", "off")
+                       for checkpoint, kind in ((folder, "folder"), (file, "file")))
+    checks.check(same_head(head_of(expected), head_of(found)), f"{name}: a GGUF file has another draft head")
+    facts = json.loads(run(["qwen-run", "info", expected, "--json"]))
+    size = sum(len(data) for data in head_of(expected).values())
+    checks.check(facts["bytes"]["draft_head"] == size > 0, f"{name}: the head has {facts['bytes']['draft_head']} bytes, not {size}")
+    checks.check([program["name"] for program in facts["programs"]] == ["forward", "mtp"], f"{name}: no program of the head")
+    return expected
+
+
+def answer(model, *options):
+    result = subprocess.run(["qwen-run", "generate", model, "--ids", join(PROMPT), "-n", "60", "--ignore-eos", *options], capture_output=True,
+                            text=True, check=True)
+    return result.stdout, result.stderr
+
+
+def check_answers(name, model, without):
+    found, expected = (logits(each, PROMPT, WORK / "logits.npy") for each in (model, without))
+    checks.check(same_bits(found, expected), f"{name}: the head changes logits")
+    for sampling in (("--temperature", "0"), ("--temperature", "0.8", "--seed", "3"), ("--temperature", "1.2", "--seed", "4", "--repetition-penalty", "1.2")):
+        plain, _ = answer(model, "--speculate", "off", *sampling)
+        for drafts in ("mtp", "auto"):
+            checks.check(answer(model, "--speculate", drafts, *sampling)[0] == plain, f"{name}, {sampling}: {drafts} changes an answer")
+    checks.check("gets no drafts: it has no draft head; compile a checkpoint that has one with --mtp" in answer(without, "--speculate", "mtp")[1],
+                 f"{name}: a file without a head does not say so")
+
+
+shutil.rmtree(WORK, ignore_errors=True)
+WORK.mkdir(parents=True)
+for name in ("qwen3_5-bf16", "qwen3_5-moe-bf16", "qwen3-next-bf16"):
+    with_head = check_gguf(name)
+    check_answers(name, with_head, compile_model(INPUTS / name, WORK / "without.qwen", "--weights", "q8_0", "--rotate", "off"))
+none = compile_model(INPUTS / "qwen3_5-bf16", WORK / "none.qwen", "--mtp", "--step-back", "0")
+checks.check("gets no drafts: its fixed state cannot step back; compile it with --step-back" in answer(none, "--speculate", "mtp")[1],
+             "a file that cannot step back does not say so")
+# With rotations, and a prompt longer than the rows that are kept.
+rotated = compile_model(INPUTS / "qwen3_5-bf16", WORK / "rotated.qwen", "--mtp", "--weights", "q8_0", "--rotate", "on")
+checks.check(answer(rotated, "--speculate", "mtp") == answer(rotated, "--speculate", "off"), "drafts change an answer of a rotated model")
+checks.finish()
