@@ -304,7 +304,13 @@ protected:
     return answers;
   }
 
-  CompiledHead model{{"qwen3_5-bf16", WeightFormat::Q8_0, false}};
+  /// Compiled once for all tests.
+  static CompiledHead &sharedHead() {
+    static CompiledHead head({"qwen3_5-bf16", WeightFormat::Q8_0, false});
+    return head;
+  }
+
+  CompiledHead &model = sharedHead();
   BatcherCounts counts;
 };
 } // namespace
