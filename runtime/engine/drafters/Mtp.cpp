@@ -151,9 +151,9 @@ private:
   }
 
   /// Runs the rows of `text` that the head has not run, with the tokens after
-  /// them; `most` drafts will follow.
+  /// them, over positions that it has run from its own rows; `most` drafts will
+  /// follow.
   void read(Text &text, std::span<const int32_t> settled, int64_t most) {
-    SequenceState &state = head->state();
     if (text.sequence < 0)
       open(text);
     const int64_t room =
@@ -163,8 +163,6 @@ private:
       text.length = 0;
       text.fed = std::max(text.first, text.end - room);
     }
-    // What ran from the head's own rows.
-    state.truncate(text.sequence, text.length);
     given.clear();
     batch.clear();
     for (; text.fed < text.end; ++text.fed, ++text.length) {
