@@ -3,7 +3,9 @@
 #include "calibration/Calibration.h"
 
 #include "calibration/SavedCalibration.h"
+#include "calibration/StepGradients.h"
 #include "calibration/Steps.h"
+#include "calibration/TextGradients.h"
 
 #include "calibration/TextRun.h"
 #include "engine/CpuCount.h"
@@ -19,6 +21,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 
 using namespace qwen;
 
@@ -160,17 +163,18 @@ public:
       saved.emplace(options.folder, hashOf(input, text, options));
     for (const CalibrationStep &step : steps.steps)
       total += step.work(tokens);
+    if (!steps.withoutGradient)
+      gradients.emplace(input.module, input.weights, steps.chain(), stream,
+                        options.threads, placeOfRows());
   }
 
   void run() {
     const size_t finished = resume();
-    if (finished == 0)
-      stream.embed(steps.embedding);
     for (size_t i = finished; i < steps.steps.size(); ++i) {
-      runStep(steps.steps[i]);
-      // Nothing reads the stream after the last step.
+      runStep(i);
+      // Nothing reads the rows after the last step.
       if (saved)
-        saved->saveRows(i + 1, stream.rows());
+        saved->saveRows(i + 1, savedRows());
     }
     if (rareExperts != 0)
       note("calibration: " + std::to_string(rareExperts) +
@@ -191,15 +195,49 @@ private:
       options.progress(done, total);
   }
 
+  /// Bytes of the residual stream.
+  uint64_t rowBytes() const {
+    return tokens * sizeof(float) *
+           static_cast<uint64_t>(modelFact(input.module, "hidden_size"));
+  }
+  /// Bytes of the rows that gradients need.
+  uint64_t keptBytes() const {
+    return steps.withoutGradient
+               ? 0
+               : TextGradients::bytesFor(steps.chain().size(), rowBytes());
+  }
+  uint64_t momentBytes() const;
+  /// Says what gradients weigh.
+  std::string gradientNote() const;
   /// Says how much memory the run takes, and decides where it lies.
   Place choosePlace() const;
-  /// Takes over what a killed run has finished. Returns the number of steps.
+  Place placeOfRows() const {
+    return keptBytes() + rowBytes() + momentBytes() > options.memory
+               ? Place::TemporaryFile
+               : Place::Memory;
+  }
+  /// The number in the model of the step that comes `i`th: with gradients, the
+  /// last is the first.
+  size_t numberOf(size_t i) const {
+    return gradients ? steps.steps.size() - 1 - i : i;
+  }
+  /// What the next step starts from.
+  std::span<float> savedRows() {
+    return gradients ? gradients->gradient() : stream.rows();
+  }
+  /// Takes over what a killed run has finished, and makes the rows from which
+  /// the others start. Returns the number of finished steps.
   size_t resume();
+  void runForward(size_t finished);
   /// Whether all matrices of a step were saved; they replace the sources.
   bool loadStep(const CalibrationStep &step) const;
-  void runStep(const CalibrationStep &step);
+  /// What the backward pass of a step gives, or nothing where a gradient is not
+  /// finite.
+  std::optional<StepGradients> runBackward(size_t number);
+  void runStep(size_t i);
   void quantizeMatrices(const StepInput &read,
-                        std::span<const InputMoments> moments);
+                        std::span<const InputMoments> moments,
+                        const StepGradients *slopes);
   void replace(const StepMatrix &matrix, WeightSourcePtr integers);
 
   const QuantizeInput &input;
@@ -210,31 +248,59 @@ private:
   std::optional<SavedCalibration> saved;
   ThreadPool pool;
   TextRun stream;
+  /// Null of a model with an op that has no backward pass.
+  std::optional<TextGradients> gradients;
   uint64_t done = 0, total = 0;
   size_t rareExperts = 0;
 };
 } // namespace
 
-Place Calibration::choosePlace() const {
-  const uint64_t rows =
-      tokens * sizeof(float) *
-      static_cast<uint64_t>(modelFact(input.module, "hidden_size"));
+uint64_t Calibration::momentBytes() const {
   uint64_t moments = 0;
   for (const CalibrationStep &step : steps.steps)
     moments = std::max(moments, step.bytes());
+  return moments;
+}
+
+std::string Calibration::gradientNote() const {
+  if (mlir::Operation *op = steps.withoutGradient)
+    return "calibration: no gradients, because " +
+           op->getName().getStringRef().str() +
+           " has no backward pass: all tokens and outputs count the same";
+  size_t all = 0, weighed = 0;
+  for (const CalibrationStep &step : steps.steps)
+    for (const StepInput &read : step.inputs)
+      for (const StepFactor &factor : read.factors) {
+        all += factor.matrices.size();
+        weighed += static_cast<size_t>(
+            llvm::count_if(factor.matrices, [](const StepMatrix &matrix) {
+              return matrix.hasOutputFactor;
+            }));
+      }
+  return "calibration: gradients weigh the tokens of all matrices, and the "
+         "outputs of " +
+         std::to_string(weighed) + " of " + std::to_string(all);
+}
+
+Place Calibration::choosePlace() const {
+  const uint64_t rows = rowBytes(), moments = momentBytes(), kept = keptBytes();
   const bool inFile = rows + moments > options.memory;
-  if (inFile)
-    requireDisk(std::filesystem::temp_directory_path(), rows + moments,
-                "moments and rows");
+  const bool keepsInFile = placeOfRows() == Place::TemporaryFile;
+  if (keepsInFile)
+    requireDisk(std::filesystem::temp_directory_path(),
+                kept + (inFile ? rows + moments : 0), "moments and rows");
   if (!options.folder.empty())
     requireDisk(std::filesystem::absolute(options.folder).parent_path(),
                 2 * rows + integerBytes(input), "the saved sublayers");
   note("calibration: " + std::to_string(tokens) + " tokens; up to " +
-       mebibytes(rows + moments) + ", " + mebibytes(moments) +
+       mebibytes(rows + moments + kept) + ", " + mebibytes(moments) +
        " of them moments and factors" +
-       (inFile ? ", in a temporary file in " +
-                     std::filesystem::temp_directory_path().string()
-               : ""));
+       (keepsInFile ? (inFile ? ", in a temporary file in "
+                              : ", the rows of all layers in a temporary "
+                                "file in ") +
+                          std::filesystem::temp_directory_path().string()
+                    : ""));
+  note(gradientNote());
   return inFile ? Place::TemporaryFile : Place::Memory;
 }
 
@@ -252,31 +318,93 @@ bool Calibration::loadStep(const CalibrationStep &step) const {
 }
 
 size_t Calibration::resume() {
-  const size_t finished = saved ? saved->loadRows(stream.rows()) : 0;
-  for (size_t i = 0; i < finished; ++i) {
-    if (!loadStep(steps.steps[i]))
-      throw Error(part::file(options.folder.string()) +
-                  " is damaged: the integers of " +
-                  part::subject(steps.steps[i].sublayer.name) +
-                  " are missing; remove the folder to start again");
-    advance(steps.steps[i].work(tokens));
-  }
+  const size_t finished = saved ? saved->loadRows(savedRows()) : 0;
   if (finished > 0)
     note("calibration: " + std::to_string(finished) + " of " +
          std::to_string(steps.steps.size()) +
          " steps were finished before, in " + options.folder.string());
+  // Reads the floats of weights whose integers are loaded next.
+  if (gradients)
+    runForward(finished);
+  else if (finished == 0)
+    stream.embed(steps.embedding);
+  for (size_t i = 0; i < finished; ++i) {
+    const CalibrationStep &step = steps.steps[numberOf(i)];
+    if (!loadStep(step))
+      throw Error(part::file(options.folder.string()) +
+                  " is damaged: the integers of " +
+                  part::subject(step.sublayer.name) +
+                  " are missing; remove the folder to start again");
+    advance(step.work(tokens));
+  }
   return finished;
+}
+
+/// Keeps the rows that the steps behind the first `finished` ones read, and
+/// brings the gradient to the first step of all.
+void Calibration::runForward(size_t finished) {
+  const size_t count = steps.steps.size(), all = count + steps.rest.size();
+  const size_t end = finished == 0 ? all - 1 : count - finished;
+  gradients->runForward(steps.embedding, end, [&](size_t number) {
+    if (number < count)
+      advance(tokens * steps.steps[number].forwardWork());
+  });
+  if (finished > 0)
+    return;
+  if (end < count)
+    advance(tokens * steps.steps[end].forwardWork());
+  for (size_t number = all; number > count; --number)
+    gradients->runBackward(number - 1, [](size_t, size_t, llvm::StringRef,
+                                          std::span<const float>) {});
 }
 
 static bool isRare(const StepInput &read, const InputMoments &own) {
   return read.experts != 1 && own.tokens() < kLeastExpertTokens;
 }
 
-void Calibration::runStep(const CalibrationStep &step) {
+std::optional<StepGradients> Calibration::runBackward(size_t number) {
+  const CalibrationStep &step = steps.steps[number];
+  std::optional<StepGradients> slopes;
+  const auto isFinite = [&] {
+    return llvm::all_of(gradients->gradient(),
+                        [](float value) { return std::isfinite(value); });
+  };
+  // A sublayer behind may have left such a gradient.
+  const bool goesOn =
+      number + 1 == steps.steps.size() + steps.rest.size() || isFinite();
+  if (goesOn) {
+    slopes.emplace(step, tokens, options.threads, place);
+    gradients->runBackward(number, [&](size_t first, size_t count,
+                                       llvm::StringRef weight,
+                                       std::span<const float> gradient) {
+      slopes->add(first, count, weight, gradient);
+    });
+    if (!isFinite() || !slopes->isFinite())
+      slopes.reset();
+  }
+  if (!slopes)
+    note("calibration: the gradient of " + step.sublayer.name +
+         " is not finite, so that all of its tokens and outputs count the "
+         "same");
+  advance(tokens * step.backwardWork());
+  return slopes;
+}
+
+void Calibration::runStep(size_t ordinal) {
+  const size_t order = numberOf(ordinal);
+  const CalibrationStep &step = steps.steps[order];
+  const std::optional<StepGradients> slopes =
+      gradients ? runBackward(order) : std::nullopt;
+  if (gradients)
+    std::ranges::copy(gradients->rows(order), stream.rows().begin());
   std::vector<std::vector<InputMoments>> moments(step.inputs.size());
-  for (size_t i = 0; i < step.inputs.size(); ++i)
+  std::vector<std::vector<float>> weights(step.inputs.size());
+  for (size_t i = 0; i < step.inputs.size(); ++i) {
     for (int64_t expert = 0; expert < step.inputs[i].experts; ++expert)
       moments[i].emplace_back(step.inputs[i].k, place);
+    if (slopes)
+      weights[i] = slopes->tokenWeights(step.inputs[i].number);
+  }
   stream.run(step.sublayer, [&](size_t number, size_t expert,
                                 std::span<const float> rows) {
     const int64_t k = widthOf(step.sublayer.inputs[number].rows);
@@ -285,12 +413,14 @@ void Calibration::runStep(const CalibrationStep &step) {
       advance(static_cast<uint64_t>(count) * step.tokenWork);
     for (size_t i = 0; i < step.inputs.size(); ++i)
       if (step.inputs[i].number == number) {
-        moments[i][expert].add(rows.data(), count, k, options.threads);
+        InputMoments &own = moments[i][expert];
+        own.add(rows.data(), count, k, options.threads,
+                slopes ? weights[i].data() + own.tokens() : nullptr);
         advance(static_cast<uint64_t>(count) * step.inputs[i].momentWork());
       }
   });
   for (size_t i = 0; i < step.inputs.size(); ++i)
-    quantizeMatrices(step.inputs[i], moments[i]);
+    quantizeMatrices(step.inputs[i], moments[i], slopes ? &*slopes : nullptr);
   // An expert's last product reads the last input.
   if (!moments.empty())
     rareExperts += llvm::count_if(moments.back(), [&](const InputMoments &own) {
@@ -305,7 +435,8 @@ void Calibration::replace(const StepMatrix &matrix, WeightSourcePtr integers) {
 }
 
 void Calibration::quantizeMatrices(const StepInput &read,
-                                   std::span<const InputMoments> moments) {
+                                   std::span<const InputMoments> moments,
+                                   const StepGradients *slopes) {
   for (const auto &[block, damping, matrices] : read.factors) {
     std::vector<std::vector<WeightSourcePtr>> parts(matrices.size());
     for (const auto &[expert, own] : llvm::enumerate(moments)) {
@@ -321,10 +452,20 @@ void Calibration::quantizeMatrices(const StepInput &read,
               source,
               outputsFrom(static_cast<int64_t>(expert) * outputs, outputs));
         const Quantizer chosen = input.quantizers.find(matrix.name)->second;
+        const InputMoments *outer =
+            slopes ? slopes->outputs(matrix.name) : nullptr;
+        std::optional<InputFactor> outputFactor;
+        // In one block, so that outputs stay in order.
+        if (outer)
+          outputFactor.emplace(*outer, kOutputDamping, outer->k(),
+                               options.threads, place);
         made.push_back(quantize(factor ? chosen : Quantizer::Search, source,
-                                matrix.format, factor ? &*factor : nullptr,
+                                matrix.format,
+                                {.inputs = factor ? &*factor : nullptr,
+                                 .outputs = outer ? &*outputFactor : nullptr},
                                 {options.threads, place}));
-        advance(read.matrixWork(matrix) / static_cast<uint64_t>(read.experts));
+        advance((read.matrixWork(matrix) + read.outputWork(matrix)) /
+                static_cast<uint64_t>(read.experts));
       }
     }
     for (const auto &[matrix, made] : llvm::zip_equal(matrices, parts))

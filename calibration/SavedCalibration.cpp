@@ -30,7 +30,7 @@ struct Header {
 };
 } // namespace
 
-static constexpr char kKind[sizeof(Header::kind)] = "qwencal";
+static constexpr char kKind[sizeof(Header::kind)] = "qwenca2";
 static constexpr char kRows[] = "rows.qwencal", kEnding[] = ".qwencal",
                       kPartial[] = ".tmp";
 

@@ -2,20 +2,34 @@
 
 #include "calibration/Steps.h"
 
+#include "calibration/BackwardPass.h"
 #include "qwen/Quantizers/InputFactor.h"
 
 #include <algorithm>
 
 using namespace qwen;
 
+uint64_t CalibrationStep::backwardWork() const {
+  if (!hasGradients)
+    return 0;
+  // What the ops computed is computed again.
+  uint64_t sum = 2 * tokenWork;
+  for (const StepInput &input : inputs)
+    for (const StepFactor &factor : input.factors)
+      for (const StepMatrix &matrix : factor.matrices)
+        if (matrix.hasOutputFactor)
+          sum += uint64_t(matrix.outputs * matrix.outputs) / 2;
+  return sum;
+}
+
 uint64_t CalibrationStep::work(uint64_t tokens) const {
-  uint64_t sum = tokens * tokenWork;
+  uint64_t sum = tokens * (tokenWork + forwardWork() + backwardWork());
   for (const StepInput &input : inputs) {
     sum += tokens * uint64_t(input.choices) * input.momentWork();
     for (const StepFactor &factor : input.factors) {
       sum += uint64_t(input.experts) * input.factorWork();
       for (const StepMatrix &matrix : factor.matrices)
-        sum += input.matrixWork(matrix);
+        sum += input.matrixWork(matrix) + input.outputWork(matrix);
     }
   }
   return sum;
@@ -26,9 +40,21 @@ uint64_t CalibrationStep::bytes() const {
   for (const StepInput &input : inputs) {
     moments += uint64_t(input.experts) * InputMoments::bytesFor(input.k);
     factor = std::max(factor, 2 * InputFactor::bytesFor(input.k));
+    for (const StepFactor &shared : input.factors)
+      for (const StepMatrix &matrix : shared.matrices)
+        if (matrix.hasOutputFactor) {
+          moments += InputMoments::bytesFor(matrix.outputs);
+          factor =
+              std::max(factor, InputFactor::bytesFor(input.k) +
+                                   2 * InputFactor::bytesFor(matrix.outputs));
+        }
   }
   return moments + factor;
 }
+
+/// The most outputs of a matrix with a factor of its own: it has their square
+/// of floats.
+static constexpr int64_t kMostFactorOutputs = 32768;
 
 /// Adds `matrix` to the factor of the input that it needs.
 static void addMatrix(StepInput &input, StepMatrix matrix, double damping) {
@@ -46,8 +72,12 @@ CalibrationSteps::CalibrationSteps(const QuantizeInput &from) {
   SublayerChain chain = divide(programsOf(from.module).front());
   embedding = chain.embedding;
   size_t needed = 0;
+  for (const Sublayer &sublayer : chain.sublayers)
+    if (!withoutGradient)
+      withoutGradient = findOpWithoutGradient(sublayer);
   for (Sublayer &sublayer : chain.sublayers) {
     CalibrationStep &step = steps.emplace_back();
+    step.hasGradients = !withoutGradient;
     for (auto [number, input] : llvm::enumerate(sublayer.inputs)) {
       StepInput made = {
           number, widthOf(input.rows), input.experts, input.choices(), {}};
@@ -65,7 +95,10 @@ CalibrationSteps::CalibrationSteps(const QuantizeInput &from) {
             made,
             {name, found->second,
              static_cast<size_t>(std::distance(from.formats.begin(), found)),
-             outputs},
+             outputs,
+             // Not the head, nor what has too many outputs for their square.
+             step.hasGradients && sublayer.result &&
+                 outputs <= kMostFactorOutputs && outputs % kGroup == 0},
             name == embedding.getWeight() ? kTiedDamping : kDamping);
       }
       if (!made.factors.empty())
@@ -75,5 +108,16 @@ CalibrationSteps::CalibrationSteps(const QuantizeInput &from) {
     if (!step.inputs.empty())
       needed = steps.size();
   }
+  for (CalibrationStep &step : llvm::drop_begin(steps, needed))
+    rest.push_back(std::move(step.sublayer));
   steps.resize(needed);
+}
+
+std::vector<const Sublayer *> CalibrationSteps::chain() const {
+  std::vector<const Sublayer *> all;
+  for (const CalibrationStep &step : steps)
+    all.push_back(&step.sublayer);
+  for (const Sublayer &sublayer : rest)
+    all.push_back(&sublayer);
+  return all;
 }

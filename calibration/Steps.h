@@ -19,6 +19,9 @@ struct StepMatrix {
   size_t number;
   /// The outputs of all experts.
   int64_t outputs;
+  /// Whether the quantizer gets second moments of the gradients by its outputs,
+  /// too.
+  bool hasOutputFactor;
 };
 
 /// The matrices that share a factor of the moments of their input.
@@ -46,6 +49,11 @@ struct StepInput {
   uint64_t matrixWork(const StepMatrix &matrix) const {
     return uint64_t(k * k) / 2 * uint64_t(matrix.outputs);
   }
+  /// The factor of a matrix's outputs, and what the matrix takes with it.
+  uint64_t outputWork(const StepMatrix &matrix) const {
+    const auto n = static_cast<uint64_t>(matrix.outputs);
+    return matrix.hasOutputFactor ? n * n * n / 3 + n * n / 2 * uint64_t(k) : 0;
+  }
 };
 
 struct CalibrationStep {
@@ -53,6 +61,12 @@ struct CalibrationStep {
   std::vector<StepInput> inputs;
   /// Multiplications of a token in all products of the sublayer.
   uint64_t tokenWork = 0;
+  bool hasGradients = false;
+
+  /// Multiplications of a token in the run that keeps rows, and in the backward
+  /// pass with its moments.
+  uint64_t forwardWork() const { return hasGradients ? tokenWork : 0; }
+  uint64_t backwardWork() const;
 
   /// Multiplications of the step for so many tokens.
   uint64_t work(uint64_t tokens) const;
@@ -64,8 +78,15 @@ struct CalibrationSteps {
   EmbeddingOp embedding;
   /// As far as the last with a matrix to quantize.
   std::vector<CalibrationStep> steps;
+  /// What follows them.
+  std::vector<Sublayer> rest;
+  /// An op that has no backward pass, or null. With it, there are no gradients.
+  mlir::Operation *withoutGradient = nullptr;
 
   explicit CalibrationSteps(const QuantizeInput &input);
+
+  /// All sublayers of the model.
+  std::vector<const Sublayer *> chain() const;
 };
 
 } // namespace qwen

@@ -54,9 +54,11 @@ public:
   int64_t headWidth() const;
 
   /// The residual stream, [tokens][hidden size].
-  std::span<float> rows() {
+  std::span<float> rows() const {
     return {stream.as<float>(), ids.size() * static_cast<size_t>(width)};
   }
+  int64_t rowWidth() const { return width; }
+  int64_t windowTokens() const { return window; }
 
 private:
   struct Kind;

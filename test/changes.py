@@ -24,11 +24,11 @@ LABELS = {
     # The bits of kernels, on each machine.
     "bits": BITS,
     # The runtime on AArch64: its build, and its tests under emulation.
-    "aarch64": RUNTIME + BITS + ("lib/Import/", "lib/Quantizers/", "lib/Weights/", "tools/", "test/Integration/"),
+    "aarch64": RUNTIME + BITS + ("lib/Gradients/", "lib/Import/", "lib/Quantizers/", "lib/Weights/", "tools/", "test/Integration/"),
     # Readers of files and of the network under AddressSanitizer, and the fuzz targets.
     "reads": RUNTIME + ("export/", "lib/", "tools/qwen-run/", "test/Fuzz/", "test/Inputs/"),
     # Threads under ThreadSanitizer.
-    "threads": RUNTIME + ("lib/Quantizers/",),
+    "threads": RUNTIME + ("lib/Gradients/", "lib/Quantizers/"),
     # The page in a browser.
     "page": ("web/", "runtime/server/", "test/Page/"),
 }

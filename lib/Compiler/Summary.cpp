@@ -32,7 +32,8 @@ static std::vector<FormatSummary> summarizeFormats(mlir::ModuleOp module) {
 }
 
 /// The work for the products of a module at stage "graph". Products of one
-/// input share its moments and their factor.
+/// input share its moments and their factor. Each product runs four times, of
+/// which one is backward, and has moments and a factor of its outputs.
 static CalibrationWork workOf(mlir::ModuleOp module) {
   CalibrationWork work;
   llvm::DenseSet<mlir::Value> inputs;
@@ -43,8 +44,9 @@ static CalibrationWork workOf(mlir::ModuleOp module) {
     };
     const uint64_t k = width(op.getInput());
     for (mlir::Value result : op.getResults()) {
-      work.token += k * width(result);
-      work.once += k * k / 2 * width(result);
+      const uint64_t n = width(result);
+      work.token += 4 * k * n + n * n / 2;
+      work.once += k * n / 2 * (k + n) + n * n * n / 3;
     }
     if (inputs.insert(op.getInput()).second) {
       work.token += k * k / 2;

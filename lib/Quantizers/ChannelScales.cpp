@@ -2,10 +2,9 @@
 
 #include "qwen/Quantizers/ChannelScales.h"
 
-#include "PanelProducts.h"
-
 #include "qwen/Numerics/Kernels.h"
 #include "qwen/Numerics/Rotation.h"
+#include "qwen/Quantizers/PanelProducts.h"
 #include "qwen/Weights/Sources.h"
 
 #include <algorithm>

@@ -7,9 +7,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "Grid.h"
-#include "PanelProducts.h"
+#include "OutputFeedback.h"
 #include "QuantizedSources.h"
 
+#include "qwen/Quantizers/PanelProducts.h"
 #include "qwen/Support/Parallel.h"
 
 #include <algorithm>
@@ -46,21 +47,29 @@ struct Rounded {
 /// Chooses the integers of some outputs.
 class Tile {
 public:
-  Tile(const WeightSource &source, const Grid &grid, const InputFactor &factor)
-      : source(source), grid(grid), factor(factor), k(factor.k()),
-        weights(static_cast<size_t>(kPanels * kPanel * k)),
+  /// `feedback` is null without a factor of the outputs.
+  Tile(const WeightSource &source, const Grid &grid, const InputFactor &factor,
+       OutputFeedback *feedback)
+      : source(source), grid(grid), factor(factor), feedback(feedback),
+        k(factor.k()), weights(static_cast<size_t>(kPanels * kPanel * k)),
         errors(weights.size()) {
     for (int64_t i = 0; i < kPanels * kPanel; i += kLanes)
       encoded.emplace_back(grid, k);
   }
 
-  /// Sets the `count` outputs from `first` on.
-  void run(int64_t first, int64_t count, int sweeps, Owned &result);
+  /// Sets the `count` outputs from `first` on, which are a group. With a
+  /// feedback and sweeps, they are at most a panel.
+  void run(int64_t group, int64_t first, int64_t count, int sweeps,
+           Owned &result);
 
 private:
   void read(int64_t first, int64_t count);
   Block blockAt(int64_t at, int64_t first) const;
   void runBlock(const Block &block, int64_t count);
+  void addShares(const Block &block, int64_t first, float *shares,
+                 float *carried) const;
+  void keepTerms(const Block &block, int64_t first, const float *shares,
+                 float *carried) const;
   void descend(int64_t count, int sweeps);
   int64_t descendBlock(size_t number, int64_t at, int64_t count);
   void readRow(int64_t column, std::vector<float> &row) const;
@@ -81,6 +90,7 @@ private:
   const WeightSource &source;
   const Grid &grid;
   const InputFactor &factor;
+  OutputFeedback *const feedback;
   const int64_t k;
   /// Its number in the source.
   int64_t firstOutput = 0;
@@ -221,6 +231,9 @@ void Tile::runBlock(const Block &block, int64_t count) {
     for (int64_t j = 0; j < block.count; j += kPanel)
       addPanels(factor.panel((block.at + j) / kPanel), wrongs, block.at,
                 carried + j * kPanel, kPanel);
+    float shares[kBlockValues * kPanel] = {};
+    if (feedback)
+      addShares(block, first, shares, carried);
     for (int64_t half = 0; half < kPanel; half += kLanes) {
       Lanes w[kBlockValues], carriedTo[kBlockValues];
       Rounded rounded;
@@ -234,13 +247,35 @@ void Tile::runBlock(const Block &block, int64_t count) {
         if (const EncodeStatus status = grid.check(chosen, i);
             status != EncodeStatus::Ok)
           throw refusal(source, status, firstOutput + first + half + i);
-      for (int64_t j = 0; j < block.count; ++j)
+      for (int64_t j = 0; j < block.count; ++j) {
         store(rounded.wrong[j], wrongs + at + j * kPanel);
+        store(carriedTo[j], carried + j * kPanel + half);
+      }
       const int64_t group = (first + half) / kLanes;
       encoded[group].set(block.number, chosen, rounded.integers, block.count);
       chosenScales[group].push_back(chosen);
     }
+    if (feedback)
+      keepTerms(block, first, shares, carried);
   }
+}
+
+/// Adds what outputs before the panel from `first` on make of its terms.
+void Tile::addShares(const Block &block, int64_t first, float *shares,
+                     float *carried) const {
+  for (int64_t j = 0; j < block.count; j += kPanel)
+    feedback->share(firstOutput + first, block.at + j, shares + j * kPanel);
+  for (int64_t i = 0; i < block.count * kPanel; ++i)
+    carried[i] += shares[i];
+}
+
+/// Keeps the terms of the panel's errors for the outputs behind it.
+void Tile::keepTerms(const Block &block, int64_t first, const float *shares,
+                     float *carried) const {
+  for (int64_t i = 0; i < block.count * kPanel; ++i)
+    carried[i] -= shares[i];
+  for (int64_t j = 0; j < block.count; j += kPanel)
+    feedback->keep(firstOutput + first, block.at + j, carried + j * kPanel);
 }
 
 /// Chooses the integer of `column` again for the eight outputs from `output`
@@ -304,6 +339,9 @@ int64_t Tile::descendBlock(size_t number, int64_t at, int64_t count) {
 
 void Tile::descend(int64_t count, int sweeps) {
   sums.assign(errors.size(), 0.0f);
+  // The outputs before the panel, which is one then, do not change any more.
+  for (int64_t j = 0; feedback && j < k; j += kPanel)
+    feedback->share(firstOutput, j, sums.data() + j * kPanel);
   for (int64_t first = 0; first < count; first += kPanel)
     for (int64_t j = 0; j < k; j += kPanel)
       addPanels(factor.panel(j / kPanel), errors.data() + first * k, j + kPanel,
@@ -311,18 +349,31 @@ void Tile::descend(int64_t count, int sweeps) {
   for (int sweep = 0; sweep < sweeps; ++sweep)
     for (int64_t at = 0, number = 0; at < k; ++number)
       at += descendBlock(static_cast<size_t>(number), at, count);
+  for (int64_t j = 0; feedback && j < k; j += kPanel) {
+    float shares[kPanel * kPanel] = {}, terms[kPanel * kPanel];
+    feedback->share(firstOutput, j, shares);
+    for (int64_t i = 0; i < kPanel * kPanel; ++i)
+      terms[i] = sums[static_cast<size_t>(j * kPanel + i)] - shares[i];
+    feedback->keep(firstOutput, j, terms);
+  }
 }
 
-void Tile::run(int64_t first, int64_t count, int sweeps, Owned &result) {
+void Tile::run(int64_t group, int64_t first, int64_t count, int sweeps,
+               Owned &result) {
   firstOutput = first;
   read(first, count);
   for (std::vector<BlockScales> &list : chosenScales)
     list.clear();
-  int64_t at = 0;
+  int64_t at = 0, done = 0;
   for (int64_t column : factor.blocks()) {
     const Block block = blockAt(at, column);
+    // Descent changes all blocks of the outputs before these.
+    if (feedback)
+      feedback->await(group, sweeps > 0 ? std::ssize(factor.blocks()) : ++done);
     runBlock(block, count);
     at += block.count;
+    if (feedback && sweeps == 0)
+      feedback->finish(group, done);
   }
   if (sweeps > 0)
     descend(count, sweeps);
@@ -337,21 +388,42 @@ void Tile::run(int64_t first, int64_t count, int sweeps, Owned &result) {
   }
 }
 
+namespace {
+/// Nobody waits for a group that has ended, even by an exception.
+struct FinishGroup {
+  OutputFeedback *feedback;
+  int64_t group;
+  ~FinishGroup() {
+    if (feedback)
+      feedback->finish(group, std::numeric_limits<int64_t>::max());
+  }
+};
+} // namespace
+
 WeightSourcePtr qwen::makeGptq(const WeightSource &source, WeightFormat format,
-                               const InputFactor &factor, int sweeps,
+                               const QuantizerFactors &factors, int sweeps,
                                const QuantizerOptions &options) {
-  constexpr int64_t kOutputs = kPanels * kPanel;
+  const int64_t together =
+      factors.outputs && sweeps > 0 ? kPanel : kPanels * kPanel;
   const int64_t outputs = source.shape().outputs();
   const Grid grid(format);
   auto result = std::make_shared<Owned>(source, options.place, format);
   std::vector<std::unique_ptr<Tile>> tiles(options.threads);
-  parallelFor(static_cast<size_t>(ceilDiv(outputs, kOutputs)), options.threads,
-              [&](size_t i, unsigned thread) {
-                if (!tiles[thread])
-                  tiles[thread] = std::make_unique<Tile>(source, grid, factor);
-                const int64_t first = static_cast<int64_t>(i) * kOutputs;
-                tiles[thread]->run(first, std::min(kOutputs, outputs - first),
-                                   sweeps, *result);
-              });
+  const int64_t groups = ceilDiv(outputs, together);
+  std::optional<OutputFeedback> feedback;
+  if (factors.outputs)
+    feedback.emplace(*factors.outputs, factors.inputs->k(), groups);
+  parallelFor(
+      static_cast<size_t>(groups), options.threads,
+      [&](size_t i, unsigned thread) {
+        const auto group = static_cast<int64_t>(i);
+        const FinishGroup finish = {feedback ? &*feedback : nullptr, group};
+        if (!tiles[thread])
+          tiles[thread] = std::make_unique<Tile>(
+              source, grid, *factors.inputs, feedback ? &*feedback : nullptr);
+        const int64_t first = group * together;
+        tiles[thread]->run(group, first, std::min(together, outputs - first),
+                           sweeps, *result);
+      });
   return result;
 }

@@ -3,8 +3,8 @@
 #include "qwen/Quantizers/InputFactor.h"
 
 #include "EightFloats.h"
-#include "PanelProducts.h"
 
+#include "qwen/Quantizers/PanelProducts.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Parallel.h"
 

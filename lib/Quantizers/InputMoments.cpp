@@ -2,12 +2,11 @@
 
 #include "qwen/Quantizers/InputMoments.h"
 
-#include "PanelProducts.h"
-
+#include "qwen/Quantizers/PanelProducts.h"
 #include "qwen/Support/Parallel.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
 #include <vector>
 
 using namespace qwen;
@@ -16,7 +15,7 @@ InputMoments::InputMoments(int64_t k, Place place)
     : size(k), pages(bytesFor(k), place, "second moments of inputs") {}
 
 void InputMoments::add(const float *rows, int64_t added, int64_t stride,
-                       unsigned threads) {
+                       unsigned threads, const float *weights) {
   // Rows at a time, which bounds memory.
   constexpr int64_t kMost = 2048;
   const int64_t panels = size / kPanel;
@@ -27,9 +26,11 @@ void InputMoments::add(const float *rows, int64_t added, int64_t stride,
       const auto panel = static_cast<int64_t>(i);
       float *to = packed.data() + panel * depth * kPanel;
       const float *from = rows + first * stride + panel * kPanel;
-      for (int64_t row = 0; row < depth; ++row)
-        std::memcpy(to + row * kPanel, from + row * stride,
-                    kPanel * sizeof(float));
+      for (int64_t row = 0; row < depth; ++row) {
+        const float scale = weights ? std::sqrt(weights[first + row]) : 1.0f;
+        for (int64_t j = 0; j < kPanel; ++j)
+          to[row * kPanel + j] = scale * from[row * stride + j];
+      }
     });
     addLowerTriangle(packed.data(), packed.data(), panels, depth,
                      pages.as<float>(), size, threads);

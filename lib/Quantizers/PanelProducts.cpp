@@ -1,6 +1,6 @@
 //===- PanelProducts.cpp - Products of panels of 16 columns ---------------===//
 
-#include "PanelProducts.h"
+#include "qwen/Quantizers/PanelProducts.h"
 
 #include "EightFloats.h"
 

@@ -22,10 +22,11 @@ WeightSourcePtr makeSearched(WeightSourcePtr source, WeightFormat format);
 /// Sweeps of coordinate descent: later ones change few integers.
 inline constexpr int kSweeps = 2;
 
-/// Integers of `source` whose outputs have about the least error for the inputs
-/// of `factor`, and `sweeps` of coordinate descent from there.
+/// Integers of `source` whose outputs have about the least error for these
+/// factors, of which that of the inputs is not null, and `sweeps` of coordinate
+/// descent from there.
 WeightSourcePtr makeGptq(const WeightSource &source, WeightFormat format,
-                         const InputFactor &factor, int sweeps,
+                         const QuantizerFactors &factors, int sweeps,
                          const QuantizerOptions &options);
 
 } // namespace qwen

@@ -20,12 +20,13 @@ void qwen::requireFinite(const WeightSource &source, int64_t first,
 
 WeightSourcePtr qwen::quantize(Quantizer quantizer,
                                const WeightSourcePtr &source,
-                               WeightFormat format, const InputFactor *factor,
+                               WeightFormat format,
+                               const QuantizerFactors &factors,
                                const QuantizerOptions &options) {
   if (!isQuantized(format) ||
       (source->hasIntegers() && source->keptFormat() == format))
     return source;
-  if (needsText(quantizer) && factor == nullptr)
+  if (needsText(quantizer) && factors.inputs == nullptr)
     throw Error("quantizer " + std::string(infoOf(quantizer).name) +
                 " needs moments of the inputs of " + source->name() +
                 ", which calibration gives");
@@ -35,9 +36,9 @@ WeightSourcePtr qwen::quantize(Quantizer quantizer,
   case Quantizer::Search:
     return makeSearched(source, format);
   case Quantizer::Gptq:
-    return makeGptq(*source, format, *factor, 0, options);
+    return makeGptq(*source, format, factors, 0, options);
   case Quantizer::GptqDescent:
-    return makeGptq(*source, format, *factor, kSweeps, options);
+    return makeGptq(*source, format, factors, kSweeps, options);
   }
   __builtin_unreachable();
 }

@@ -87,9 +87,12 @@ static const std::string &expectedStories() {
         calibrateStories({.threads = 1, .note = [&](const std::string &line) {
                             notes.push_back(line);
                           }});
-    EXPECT_EQ(notes.size(), 1u);
+    EXPECT_EQ(notes.size(), 2u);
     EXPECT_TRUE(notes[0].starts_with("calibration: 256 tokens; up to "))
         << notes[0];
+    // Not of the head, which is the embedding.
+    EXPECT_EQ(notes[1], "calibration: gradients weigh the tokens of all "
+                        "matrices, and the outputs of 42 of 43");
     return integers;
   }();
   return expected;
@@ -119,7 +122,7 @@ TEST(Calibration, OptionsChangeNoBit) {
   EXPECT_TRUE(
       calibrateStories({.folder = folder, .threads = 2, .note = note}) ==
       expectedStories());
-  EXPECT_NE(notes.at(1).find("13 of 13 steps were finished before"),
+  EXPECT_NE(notes.at(2).find("13 of 13 steps were finished before"),
             std::string::npos);
   // What is damaged or of other inputs is.
   std::filesystem::resize_file(folder / "rows.qwencal", 99);
@@ -136,7 +139,7 @@ TEST(Calibration, OptionsChangeNoBit) {
                                      }},
                                 other),
                Error);
-  EXPECT_EQ(notes.size(), 2u);
+  EXPECT_EQ(notes.size(), 4u);
   dir.write("saved/mine", "");
   removeSavedCalibration(folder);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
@@ -178,6 +181,63 @@ TEST(Calibration, HybridsAreCalibrated) {
                EXPECT_EQ(matrices + 1, input.formats.size());
              });
   EXPECT_GT(matrices, 10u);
+}
+
+/// Multiplies the values of a weight.
+static void scaleWeight(const QuantizeInput &input, const std::string &name,
+                        float factor) {
+  const WeightSourcePtr source = input.source(name);
+  const int64_t outputs = source->shape().outputs();
+  std::vector<float> values(static_cast<size_t>(source->shape().values()));
+  source->read(0, outputs, values.data());
+  for (float &value : values)
+    value *= factor;
+  auto scaled =
+      std::make_shared<Owned>("scaled", source->shape(), Place::Memory);
+  scaled->set(0, outputs, values.data());
+  input.replaceValues(name, scaled);
+}
+
+// The values are tiny and the product behind them makes up for it, so that the
+// model computes what it did; but the gradient by the values overflows.
+TEST(Calibration, GradientsThatAreNotFiniteAreLeftOut) {
+  CalibrationText text = {{}, 64, "0123"};
+  for (int32_t i = 0; i < 4 * 64; ++i)
+    text.ids.push_back((37 * i * i + 11 * i) % 300);
+  std::vector<std::string> notes;
+  MemoryFile file;
+  const auto run = [&](const QuantizeInput &given) -> Quantization {
+    QuantizeInput input = given;
+    const std::string layer = "model.layers.1.self_attn.";
+    for (const auto &[name, factor] :
+         {std::pair{"v_proj.weight", 0x1p-129f}, {"o_proj.weight", 0x1p+64f}}) {
+      scaleWeight(input, layer + name, factor);
+      input.formats.erase(layer + name);
+    }
+    scaleWeight(input, layer + "o_proj.weight", 0x1p+65f);
+    calibrate(input, text, {.note = [&](const std::string &line) {
+                notes.push_back(line);
+              }});
+    throw Enough();
+  };
+  EXPECT_THROW(compileModel(QWEN_SOURCE_DIR
+                            "/test/Inputs/checkpoints/qwen3-untied-f32",
+                            file,
+                            {.weights = WeightFormat::Q4_0,
+                             .quantizer = Quantizer::Gptq,
+                             .rotate = Rotate::Off},
+                            {.quantize = run}),
+               Enough);
+  // The sublayers before it have no gradients, either.
+  ASSERT_EQ(notes.size(), 5u);
+  for (size_t i = 2; i < 5; ++i)
+    EXPECT_EQ(notes[i],
+              "calibration: the gradient of " +
+                  std::string(i == 2   ? "layers.1.self_attn.residual"
+                              : i == 3 ? "layers.0.mlp.residual"
+                                       : "layers.0.self_attn.residual") +
+                  " is not finite, so that all of its tokens and outputs count "
+                  "the same");
 }
 
 namespace {
@@ -256,7 +316,7 @@ TEST(Calibration, ExpertsAreQuantizedByTheirOwnTokens) {
               const WeightSourcePtr expected =
                   isRare ? quantize(Quantizer::Search, part, WeightFormat::Q4_0)
                          : quantize(Quantizer::Gptq, part, WeightFormat::Q4_0,
-                                    &factor);
+                                    {&factor});
               EXPECT_TRUE(integersOf(*input.source(name), first, 64) ==
                           integersOf(*expected, 0, 64))
                   << name << ", expert " << expert;
@@ -267,10 +327,12 @@ TEST(Calibration, ExpertsAreQuantizedByTheirOwnTokens) {
   // Both kinds were seen.
   EXPECT_GT(rare, 0u);
   EXPECT_LT(rare, 24u);
-  ASSERT_EQ(notes.size(), 2u);
-  EXPECT_NE(notes[1].find(" experts were chosen by fewer than 128 tokens"),
+  ASSERT_EQ(notes.size(), 3u);
+  EXPECT_EQ(notes[1], "calibration: no gradients, because qwen.route has no "
+                      "backward pass: all tokens and outputs count the same");
+  EXPECT_NE(notes[2].find(" experts were chosen by fewer than 128 tokens"),
             std::string::npos)
-      << notes[1];
+      << notes[2];
 }
 
 TEST(Calibration, LayersWithExpertsArePruned) {

@@ -3,10 +3,9 @@
 #include "qwen/Quantizers/Quantizers.h"
 
 #include "FormTensors.h"
-#include "NumericsRandom.h"
+#include "QuantizerProblem.h"
 #include "TempDir.h"
 #include "qwen/Numerics/Float16.h"
-#include "qwen/Numerics/Kernels.h"
 #include "qwen/Quantizers/ChannelScales.h"
 #include "qwen/Quantizers/FindGrid.h"
 #include "qwen/Weights/Sources.h"
@@ -19,103 +18,6 @@
 
 using namespace qwen;
 using namespace qwen::test;
-
-namespace {
-/// Inputs and weights of a product. Neighbouring inputs correlate, and a few
-/// are much larger than others, as those of real models.
-struct Problem {
-  static constexpr int64_t kTokens = 1500, kOutputs = 40;
-
-  explicit Problem(int64_t k)
-      : k(k), moments(k), inputs(static_cast<size_t>(kTokens * k)) {
-    Random random(7);
-    for (int64_t token = 0; token < kTokens; ++token) {
-      float common = 0;
-      for (int64_t i = 0; i < k; ++i) {
-        common = 0.8f * common + random.value();
-        inputs[token * k + i] =
-            (common + random.value()) * (i % 50 == 3 ? 25.0f : 1.0f);
-      }
-    }
-    // In two calls and by several threads.
-    moments.add(inputs.data(), 700, k, 3);
-    moments.add(inputs.data() + 700 * k, kTokens - 700, k, 2);
-    auto owned =
-        std::make_shared<Owned>("w", WeightShape{{kOutputs, k}}, Place::Memory);
-    // About normal.
-    std::vector<float> values(static_cast<size_t>(kOutputs * k));
-    for (float &value : values)
-      value = random.value() + random.value() + random.value();
-    owned->set(0, kOutputs, values.data());
-    weights = owned;
-  }
-
-  int64_t k;
-  InputMoments moments;
-  std::vector<float> inputs;
-  WeightSourcePtr weights;
-};
-
-/// The panels of all integers of a source, as the pack step makes them, and the
-/// values that a product reads there.
-struct Packed {
-  Packed(const WeightSource &source, WeightFormat format)
-      : panels(static_cast<size_t>(
-            packedBytes(format, source.shape().outputs(), source.shape().k()))),
-        values(static_cast<size_t>(source.shape().values())) {
-    const int64_t n = source.shape().outputs(), k = source.shape().k(),
-                  bytes = panelBytes(format, k);
-    std::vector<float> rows(static_cast<size_t>(kPanelOutputs * k));
-    for (int64_t first = 0; first < n; first += kPanelOutputs) {
-      const int64_t count = std::min(kPanelOutputs, n - first);
-      uint8_t *panel = panels.data() + first / kPanelOutputs * bytes;
-      const OutputSet all = (OutputSet{1} << count) - 1;
-      source.read(first, count, rows.data());
-      const float *outputs[kPanelOutputs] = {};
-      for (int64_t i = 0; i < count; ++i)
-        outputs[i] = rows.data() + i * k;
-      numerics::packPanel(format, outputs, k, panel);
-      if (source.kept(format, first, count) == all)
-        error += source.keep(format, first, all, 0, panel);
-    }
-    auto *decode = numerics::reference<KernelOp::Embed>(kernelFormat(format));
-    for (int64_t i = 0; i < n; ++i)
-      decode(panels.data(), static_cast<int32_t>(i), k, values.data() + i * k);
-  }
-
-  std::vector<uint8_t> panels;
-  std::vector<float> values;
-  numerics::EncodeError error;
-};
-} // namespace
-
-/// The sum of squares of the differences.
-static double squaredError(const std::vector<float> &a,
-                           const std::vector<float> &b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    sum += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
-  return sum;
-}
-
-/// The sum of squared errors of the outputs of `problem` with the weights of
-/// another source.
-static double outputError(const Problem &problem,
-                          const std::vector<float> &values) {
-  const std::vector<float> want = valuesOf(*problem.weights);
-  const int64_t k = problem.k;
-  double sum = 0;
-  std::vector<double> wrong(static_cast<size_t>(k));
-  for (int64_t output = 0; output < Problem::kOutputs; ++output) {
-    for (int64_t i = 0; i < k; ++i)
-      wrong[i] = double{values[output * k + i]} - want[output * k + i];
-    for (int64_t i = 0; i < k; ++i)
-      for (int64_t j = 0; j <= i; ++j)
-        sum +=
-            wrong[i] * wrong[j] * problem.moments.at(i, j) * (i == j ? 1 : 2);
-  }
-  return sum;
-}
 
 /// A matrix of two outputs that are ones but for the first value.
 static WeightSourcePtr matrixWith(float value) {
@@ -238,7 +140,7 @@ TEST_P(QuantizersOf, MakeUpForErrors) {
     const InputFactor factor(problem.moments, kDamping, weightBlock(format),
                              threads);
     const WeightSourcePtr result = quantize(
-        Quantizer::Gptq, problem.weights, format, &factor,
+        Quantizer::Gptq, problem.weights, format, {&factor},
         {threads, threads == 2 ? Place::TemporaryFile : Place::Memory});
     EXPECT_EQ(result->name().line(), "w");
     EXPECT_EQ(result->form(), problem.weights->form());
@@ -258,7 +160,7 @@ TEST_P(QuantizersOf, MakeUpForErrors) {
     const InputFactor factor(problem.moments, kDamping, weightBlock(format),
                              threads);
     const Packed packed(*quantize(Quantizer::GptqDescent, problem.weights,
-                                  format, &factor, {threads}),
+                                  format, {&factor}, {threads}),
                         format);
     if (panels.empty())
       panels = packed.panels;
@@ -307,7 +209,7 @@ TEST(Quantizers, NameTheExpertThatTheyRefuse) {
   for (Quantizer quantizer : {Quantizer::Search, Quantizer::Gptq})
     EXPECT_EQ(test::messageOf([&] {
                 const WeightSourcePtr made =
-                    quantize(quantizer, experts, WeightFormat::Q4_0, &factor);
+                    quantize(quantizer, experts, WeightFormat::Q4_0, {&factor});
                 std::vector<uint8_t> panel(
                     static_cast<size_t>(panelBytes(WeightFormat::Q4_0, 32)));
                 made->keep(WeightFormat::Q4_0, 32, 255, 0, panel.data());
@@ -324,7 +226,7 @@ TEST(Quantizers, ChooseTheSameBitsOnAllMachines) {
     const InputFactor factor(problem.moments, kDamping, weightBlock(format), 1);
     for (Quantizer quantizer : {Quantizer::Search, Quantizer::Gptq}) {
       const Packed packed(
-          *quantize(quantizer, problem.weights, format, &factor), format);
+          *quantize(quantizer, problem.weights, format, {&factor}), format);
       for (uint8_t byte : packed.panels)
         hash = (hash ^ byte) * 0x100000001b3;
     }
@@ -333,7 +235,7 @@ TEST(Quantizers, ChooseTheSameBitsOnAllMachines) {
   const InputFactor factor(problem.moments, kDamping, 32, 1);
   uint64_t descent = 0;
   for (uint8_t byte : Packed(*quantize(Quantizer::GptqDescent, problem.weights,
-                                       WeightFormat::Q4_0, &factor),
+                                       WeightFormat::Q4_0, {&factor}),
                              WeightFormat::Q4_0)
                           .panels)
     descent = (descent ^ byte) * 0x100000001b3;

@@ -16,6 +16,9 @@ inline constexpr double kDamping = 0.01;
 /// The same for a tied embedding, whose rows are looked up, too.
 inline constexpr double kTiedDamping = 0.3;
 
+/// The same for the gradients by a product's outputs.
+inline constexpr double kOutputDamping = 1.0;
+
 /// The upper triangular R with R R^T = H, the damped moments of a product's
 /// inputs with their columns in another order. An error e of an output's
 /// weights costs |e R|^2, whose term j depends on the errors of columns up to

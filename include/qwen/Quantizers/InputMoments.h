@@ -9,9 +9,10 @@
 
 namespace qwen {
 
-/// The sum of x x^T over the inputs x of a product: all that the squared error
-/// of its outputs depends on. Each element is a sum of chains of fma, one for
-/// each 256 tokens of a call, so that threads change no bit.
+/// The sum of x x^T over the inputs x of a product, perhaps each with a weight:
+/// all that the squared error of its outputs depends on. Each element is a sum
+/// of chains of fma, one for each 256 tokens of a call, so that threads change
+/// no bit.
 class InputMoments {
 public:
   /// For inputs of `k` values, a multiple of kGroup. Throws Error if there is
@@ -24,8 +25,10 @@ public:
 
   /// Adds `count` inputs, rows that are `stride` values apart. Many at a time
   /// are faster: the sums are read and written once in a call. Needs 4 * k
-  /// bytes for each of at most 2048 rows.
-  void add(const float *rows, int64_t count, int64_t stride, unsigned threads);
+  /// bytes for each of at most 2048 rows. Input i counts `weights`[i] times,
+  /// which is not negative, or once without weights.
+  void add(const float *rows, int64_t count, int64_t stride, unsigned threads,
+           const float *weights = nullptr);
 
   int64_t k() const { return size; }
   /// The number of inputs that were added.

@@ -59,6 +59,15 @@ constexpr std::optional<Quantizer> parseQuantizer(std::string_view name) {
   return std::nullopt;
 }
 
+/// What a text says to a quantizer of a matrix.
+struct QuantizerFactors {
+  /// Of its inputs; null for a quantizer that needs no moments.
+  const InputFactor *inputs = nullptr;
+  /// Of the gradients by its outputs, in one block of all of them; null where
+  /// all outputs count the same and for themselves.
+  const InputFactor *outputs = nullptr;
+};
+
 /// Nothing here changes a bit of the result.
 struct QuantizerOptions {
   unsigned threads = machineThreads();
@@ -69,12 +78,12 @@ struct QuantizerOptions {
 /// A source of the integers of `source` in `format`. It is `source` itself
 /// where there is nothing to choose: by Rounding, in a format of floats, and
 /// for integers that `format` keeps. Search computes them when they are asked
-/// for. The inputs give `factor`, with the blocks of `format`; it is null for a
-/// quantizer that needs no moments. Throws Error, as does reading integers of
-/// Search, where a value is not finite or no f16 holds a scale.
+/// for. The factor of the inputs has the blocks of `format`. Throws Error, as
+/// does reading integers of Search, where a value is not finite or no f16 holds
+/// a scale.
 WeightSourcePtr quantize(Quantizer quantizer, const WeightSourcePtr &source,
                          WeightFormat format,
-                         const InputFactor *factor = nullptr,
+                         const QuantizerFactors &factors = {},
                          const QuantizerOptions &options = {});
 
 } // namespace qwen

@@ -1,13 +1,14 @@
 //===- PanelProducts.h - Products of panels of 16 columns -------*- C++ -*-===//
 //
-// All products of this library are A^T B of panels: rows of 16 values, which
-// follow each other. An element of a product is a chain of fma from 0 in the
-// order of rows, and then added, so that tiles and threads do not change it.
+// All products of quantizers and gradients are A^T B of panels: rows of 16
+// values, which follow each other. An element of a product is a chain of fma
+// from 0 in the order of rows, and then added, so that tiles and threads do not
+// change it.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef QWEN_LIB_QUANTIZERS_PANELPRODUCTS_H
-#define QWEN_LIB_QUANTIZERS_PANELPRODUCTS_H
+#ifndef QWEN_QUANTIZERS_PANELPRODUCTS_H
+#define QWEN_QUANTIZERS_PANELPRODUCTS_H
 
 #include <cstdint>
 
@@ -35,4 +36,4 @@ void transposeRows(const float *from, int64_t stride, int64_t rows,
 
 } // namespace qwen
 
-#endif // QWEN_LIB_QUANTIZERS_PANELPRODUCTS_H
+#endif // QWEN_QUANTIZERS_PANELPRODUCTS_H

@@ -1,0 +1,329 @@
+//===- BackwardOps.cpp - The backward passes of the ops -------------------===//
+
+#include "calibration/BackwardPass.h"
+
+#include "qwen/ABI/KernelOps.h"
+#include "qwen/Gradients/Gradients.h"
+#include "qwen/Numerics/Kernels.h"
+#include "qwen/Numerics/Math.h"
+#include "qwen/Numerics/Rotation.h"
+#include "qwen/Support/Parallel.h"
+
+#include <algorithm>
+#include <iterator>
+
+using namespace qwen;
+
+//===----------------------------------------------------------------------===//
+// Products
+//===----------------------------------------------------------------------===//
+
+static MatrixView viewOf(std::span<const float> rows, int64_t tokens) {
+  const int64_t width = std::ssize(rows) / tokens;
+  return {rows.data(), tokens, width, width};
+}
+
+static void runForward(BackwardPass &pass, LinearOp op) {
+  const unsigned threads = pass.weights.threadCount();
+  const ProductSide input = ProductSide::ofRows(
+      viewOf(pass.rows(op.getInput()), pass.tokens), threads);
+  for (const auto &[weight, result] :
+       llvm::zip_equal(matricesOf(op), op.getResults()))
+    addProduct(input, pass.weights.outputs(weight), pass.make(result).data(),
+               widthOf(result), threads);
+}
+
+/// Adds the product of the gradient by `result` with `weight`.
+static void addInputGradient(BackwardPass &pass, mlir::Value result,
+                             mlir::FlatSymbolRefAttr weight,
+                             mlir::Value input) {
+  const unsigned threads = pass.weights.threadCount();
+  const ProductSide side =
+      ProductSide::ofRows(viewOf(pass.gradient(result), pass.tokens), threads);
+  addProduct(side, pass.weights.columns(weight), pass.gradient(input).data(),
+             widthOf(input), threads);
+}
+
+static void runBackward(BackwardPass &pass, LinearOp op) {
+  for (const auto &[weight, result] :
+       llvm::zip_equal(matricesOf(op), op.getResults()))
+    addInputGradient(pass, result, weight, op.getInput());
+}
+
+static void runBackward(BackwardPass &pass, LmHeadOp op) {
+  addInputGradient(pass, op.getResult(), op.getWeightAttr(), op.getInput());
+}
+
+//===----------------------------------------------------------------------===//
+// Sums and views
+//===----------------------------------------------------------------------===//
+
+/// Adds the gradient by `from` to that by `to`, of as many values.
+static void passOn(BackwardPass &pass, mlir::Value from, mlir::Value to) {
+  const std::vector<float> &read = pass.gradient(from);
+  std::vector<float> &sums = pass.gradient(to);
+  for (size_t i = 0; i < read.size(); ++i)
+    sums[i] += read[i];
+}
+
+static void runBackward(BackwardPass &pass, AddOp op) {
+  passOn(pass, op.getResult(), op.getLhs());
+  passOn(pass, op.getResult(), op.getRhs());
+}
+
+static void runForward(BackwardPass &pass, AddBiasOp op) {
+  const std::span<const float> bias = pass.weights.vector(op.getBiasAttr());
+  const std::span<const float> input = pass.rows(op.getInput());
+  std::vector<float> &result = pass.make(op.getResult());
+  for (size_t i = 0; i < result.size(); ++i)
+    result[i] = input[i] + bias[i % bias.size()];
+}
+
+static void runBackward(BackwardPass &pass, AddBiasOp op) {
+  passOn(pass, op.getResult(), op.getInput());
+}
+
+// A text wants all of its tokens.
+static void runForward(BackwardPass &pass, WantedTokensOp op) {
+  const std::span<const float> input = pass.rows(op->getOperand(0));
+  std::ranges::copy(input, pass.make(op->getResult(0)).begin());
+}
+
+static void runBackward(BackwardPass &pass, WantedTokensOp op) {
+  passOn(pass, op->getResult(0), op->getOperand(0));
+}
+
+//===----------------------------------------------------------------------===//
+// Ops of one token
+//===----------------------------------------------------------------------===//
+
+/// The values over which a norm takes the mean.
+static int64_t normSize(RmsNormOp op) {
+  return op.getHeadDim() ? static_cast<int64_t>(*op.getHeadDim())
+                         : widthOf(op.getInput());
+}
+
+static void runForward(BackwardPass &pass, RmsNormOp op) {
+  const std::span<const float> weight = pass.weights.vector(op.getWeightAttr());
+  const std::span<const float> input = pass.rows(op.getInput());
+  std::vector<float> &result = pass.make(op.getResult());
+  const int64_t width = widthOf(op.getInput()), size = normSize(op);
+  const auto eps = static_cast<float>(op.getEps().convertToDouble());
+  pass.forEachToken([&](int64_t token) {
+    for (int64_t i = token * width; i < (token + 1) * width; i += size)
+      numerics::rmsNormF32(input.data() + i, weight.data(), size, eps,
+                           result.data() + i);
+  });
+}
+
+static void runBackward(BackwardPass &pass, RmsNormOp op) {
+  const std::span<const float> weight = pass.weights.vector(op.getWeightAttr());
+  const std::span<const float> input = pass.rows(op.getInput());
+  std::vector<float> &to = pass.gradient(op.getInput());
+  const std::vector<float> &from = pass.gradient(op.getResult());
+  const int64_t width = widthOf(op.getInput()), size = normSize(op);
+  const auto eps = static_cast<float>(op.getEps().convertToDouble());
+  pass.forEachToken([&](int64_t token) {
+    for (int64_t i = token * width; i < (token + 1) * width; i += size)
+      gradients::rmsNorm(
+          input.subspan(static_cast<size_t>(i), static_cast<size_t>(size)),
+          weight.data(), eps, from.data() + i, to.data() + i);
+  });
+}
+
+static void runBackward(BackwardPass &pass, SwiGluOp op) {
+  const std::span<const float> gate = pass.rows(op.getGate()),
+                               up = pass.rows(op.getUp());
+  std::vector<float> &toGate = pass.gradient(op.getGate()),
+                     &toUp = pass.gradient(op.getUp());
+  const std::vector<float> &from = pass.gradient(op.getResult());
+  const int64_t width = widthOf(op.getGate());
+  pass.forEachToken([&](int64_t token) {
+    const int64_t at = token * width;
+    gradients::swiGlu(
+        gate.subspan(static_cast<size_t>(at), static_cast<size_t>(width)),
+        up.data() + at, from.data() + at, toGate.data() + at, toUp.data() + at);
+  });
+}
+
+static void runBackward(BackwardPass &pass, HadamardOp op) {
+  std::vector<float> &to = pass.gradient(op.getInput());
+  const std::vector<float> &from = pass.gradient(op.getResult());
+  const int64_t width = widthOf(op.getInput());
+  pass.forEachToken([&](int64_t token) {
+    gradients::hadamard(
+        {from.data() + token * width, static_cast<size_t>(width)},
+        to.data() + token * width);
+  });
+}
+
+/// Adds rows of `from`, turned or turned back, to those of `to`.
+static void addTurned(const BackwardPass &pass, std::span<const float> from,
+                      bool isBack, std::span<float> to) {
+  const int64_t width = std::ssize(to) / pass.tokens;
+  const numerics::Rotation rotation(width);
+  pass.forEachToken([&](int64_t token) {
+    const float *row = from.data() + token * width;
+    std::vector<double> turned(row, row + width);
+    if (isBack)
+      rotation.turnBack(turned.data());
+    else
+      rotation.turn(turned.data());
+    for (int64_t i = 0; i < width; ++i)
+      to[static_cast<size_t>(token * width + i)] +=
+          static_cast<float>(turned[static_cast<size_t>(i)]);
+  });
+}
+
+static void runForward(BackwardPass &pass, TurnOp op) {
+  const std::span<const float> input = pass.rows(op.getInput());
+  addTurned(pass, input, op.getBack(), pass.make(op.getResult()));
+}
+
+static void runBackward(BackwardPass &pass, TurnOp op) {
+  std::vector<float> &to = pass.gradient(op.getInput());
+  addTurned(pass, pass.gradient(op.getResult()), !op.getBack(), to);
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+static void runForward(BackwardPass &pass, RopeTableOp op) {
+  const std::span<const float> frequencies =
+      pass.weights.vector(op.getFrequenciesAttr());
+  const int64_t half = widthOf(op.getCos());
+  std::vector<float> &sin = pass.make(op.getSin()),
+                     &cos = pass.make(op.getCos());
+  pass.forEachToken([&](int64_t token) {
+    numerics::ropeTable(static_cast<int32_t>(token % pass.window),
+                        frequencies.data(), half, cos.data() + token * half,
+                        sin.data() + token * half);
+  });
+  if (const std::optional<llvm::APFloat> scale = op.getScale())
+    for (std::vector<float> *values : {&sin, &cos})
+      for (float &value : *values)
+        value *= scale->convertToFloat();
+}
+
+/// Calls `work` for each head of each token: where its values, its cos and sin
+/// begin, and half of the values that are rotated.
+template <typename Work>
+static void forEachHead(BackwardPass &pass, RopeOp op, const Work &work) {
+  const std::span<const float> cos = pass.rows(op.getCos()),
+                               sin = pass.rows(op.getSin());
+  const int64_t width = widthOf(op.getInput()), half = widthOf(op.getCos());
+  pass.forEachToken([&](int64_t token) {
+    for (int64_t i = token * width; i < (token + 1) * width;
+         i += op.getHeadSize())
+      work(i, cos.data() + token * half, sin.data() + token * half, half);
+  });
+}
+
+static void runForward(BackwardPass &pass, RopeOp op) {
+  const std::span<const float> input = pass.rows(op.getInput());
+  std::vector<float> &result = pass.make(op.getResult());
+  std::ranges::copy(input, result.begin());
+  forEachHead(
+      pass, op,
+      [&](int64_t at, const float *cos, const float *sin, int64_t half) {
+        numerics::rope(input.data() + at, cos, sin, half, result.data() + at);
+      });
+}
+
+static void runBackward(BackwardPass &pass, RopeOp op) {
+  std::vector<float> &to = pass.gradient(op.getInput());
+  const std::vector<float> &from = pass.gradient(op.getResult());
+  const int64_t size = op.getHeadSize();
+  forEachHead(
+      pass, op,
+      [&](int64_t at, const float *cos, const float *sin, int64_t half) {
+        gradients::rope(cos, sin, half, from.data() + at, to.data() + at);
+        for (int64_t i = at + 2 * half; i < at + size; ++i)
+          to[static_cast<size_t>(i)] += from[static_cast<size_t>(i)];
+      });
+}
+
+/// The heads of a value's rows, from one value of the first token on.
+template <typename T>
+static gradients::HeadRows<T> headRows(T *rows, int64_t width, int64_t token,
+                                       int64_t column) {
+  return {rows + token * width + column, width};
+}
+
+// Nothing learns the positions.
+static void runBackward(BackwardPass & /*pass*/, RopeTableOp /*op*/) {}
+
+// The heads that share keys and values add to their gradients one after
+// another.
+static void runBackward(BackwardPass &pass, AttentionOp op) {
+  AppendOp append = op.getAppend();
+  const mlir::Value inputs[] = {op.getQueries(), append.getKeys(),
+                                append.getValues()};
+  const std::vector<float> &from = pass.gradient(op.getResult());
+  const float *read[3];
+  float *write[3];
+  for (int i = 0; i < 3; ++i) {
+    read[i] = pass.rows(inputs[i]).data();
+    write[i] = pass.gradient(inputs[i]).data();
+  }
+  const int64_t size = op.getHeadDim(), width = widthOf(op.getQueries()),
+                narrow = widthOf(append.getKeys());
+  const auto kvHeads = static_cast<int64_t>(op.getKvHeads());
+  const int64_t group = static_cast<int64_t>(op.getHeads()) / kvHeads;
+  parallelFor(
+      static_cast<size_t>(pass.tokens / pass.window * kvHeads),
+      pass.weights.threadCount(), [&](size_t i, unsigned) {
+        const int64_t token = static_cast<int64_t>(i) / kvHeads * pass.window;
+        const int64_t head = static_cast<int64_t>(i) % kvHeads;
+        gradients::CausalAttention attention(pass.window, size);
+        const auto keyed = [&](auto *rows) {
+          return headRows(rows, narrow, token, head * size);
+        };
+        for (int64_t j = head * group; j < (head + 1) * group; ++j) {
+          const auto queried = [&](auto *rows) {
+            return headRows(rows, width, token, j * size);
+          };
+          attention.add({queried(read[0]), keyed(read[1]), keyed(read[2])},
+                        queried(from.data()),
+                        {queried(write[0]), keyed(write[1]), keyed(write[2])});
+        }
+      });
+}
+
+// The attention that reads the cache has the gradients by keys and values.
+static void runBackward(BackwardPass & /*pass*/, AppendOp /*op*/) {}
+
+//===----------------------------------------------------------------------===//
+// The table
+//===----------------------------------------------------------------------===//
+
+template <typename Op> static constexpr BackwardOp rowOf() {
+  BackwardOp row = {Op::getOperationName(), nullptr,
+                    [](BackwardPass &pass, mlir::Operation *op) {
+                      runBackward(pass, llvm::cast<Op>(op));
+                    }};
+  if constexpr (requires(BackwardPass &pass, Op op) { runForward(pass, op); })
+    row.forward = [](BackwardPass &pass, mlir::Operation *op) {
+      runForward(pass, llvm::cast<Op>(op));
+    };
+  return row;
+}
+
+static const BackwardOp kBackwardOps[] = {
+    rowOf<AddBiasOp>(),     rowOf<AddOp>(),      rowOf<AppendOp>(),
+    rowOf<AttentionOp>(),   rowOf<HadamardOp>(), rowOf<LinearOp>(),
+    rowOf<LmHeadOp>(),      rowOf<RmsNormOp>(),  rowOf<RopeOp>(),
+    rowOf<RopeTableOp>(),   rowOf<SwiGluOp>(),   rowOf<TurnOp>(),
+    rowOf<WantedTokensOp>()};
+
+const BackwardOp *qwen::findBackward(mlir::Operation *op) {
+  // Attention without a cache is of encoders, which are not calibrated.
+  if (auto attention = llvm::dyn_cast<AttentionOp>(op);
+      attention && !attention.getAppend())
+    return nullptr;
+  const auto *found = llvm::find_if(kBackwardOps, [&](const BackwardOp &row) {
+    return row.name == op->getName().getStringRef();
+  });
+  return found == std::end(kBackwardOps) ? nullptr : found;
+}

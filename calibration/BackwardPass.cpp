@@ -1,0 +1,159 @@
+//===- BackwardPass.cpp - Gradients through a part of a model -------------===//
+
+#include "calibration/BackwardPass.h"
+
+#include "qwen/Support/Error.h"
+#include "qwen/Support/Parallel.h"
+
+#include "llvm/ADT/DenseSet.h"
+
+#include <algorithm>
+
+using namespace qwen;
+
+//===----------------------------------------------------------------------===//
+// Weights
+//===----------------------------------------------------------------------===//
+
+std::vector<float> BackwardWeights::read(mlir::FlatSymbolRefAttr name,
+                                         int64_t &k) const {
+  auto weight = symbols.lookup<WeightOp>(name.getValue());
+  const WeightSourcePtr source = weight.open(weights);
+  const WeightShape &shape = source->shape();
+  k = shape.k();
+  std::vector<float> values(static_cast<size_t>(shape.values()));
+  const int64_t most = std::max<int64_t>(1, (int64_t{1} << 18) / k);
+  parallelFor(static_cast<size_t>(ceilDiv(shape.outputs(), most)), threads,
+              [&](size_t i, unsigned) {
+                const int64_t first = static_cast<int64_t>(i) * most;
+                source->read(first, std::min(most, shape.outputs() - first),
+                             values.data() + first * k);
+              });
+  return values;
+}
+
+std::span<const float> BackwardWeights::vector(mlir::FlatSymbolRefAttr name) {
+  std::vector<float> &values = vectors[name.getValue()];
+  int64_t k = 0;
+  if (values.empty())
+    values = read(name, k);
+  return values;
+}
+
+const ProductSide &BackwardWeights::outputs(mlir::FlatSymbolRefAttr name) {
+  std::optional<ProductSide> &side = outputSides[name.getValue()];
+  if (!side) {
+    int64_t k = 0;
+    const std::vector<float> values = read(name, k);
+    side = ProductSide::ofRows({values.data(), std::ssize(values) / k, k, k},
+                               threads);
+  }
+  return *side;
+}
+
+const ProductSide &BackwardWeights::columns(mlir::FlatSymbolRefAttr name) {
+  std::optional<ProductSide> &side = columnSides[name.getValue()];
+  if (!side) {
+    int64_t k = 0;
+    const std::vector<float> values = read(name, k);
+    side = ProductSide::ofColumns({values.data(), std::ssize(values) / k, k, k},
+                                  threads);
+  }
+  return *side;
+}
+
+void BackwardWeights::clear() {
+  vectors.clear();
+  outputSides.clear();
+  columnSides.clear();
+}
+
+//===----------------------------------------------------------------------===//
+// The ops of a sublayer
+//===----------------------------------------------------------------------===//
+
+llvm::SmallVector<mlir::Operation *> qwen::opsOf(const Sublayer &sublayer) {
+  llvm::SmallVector<mlir::Operation *> ops;
+  llvm::DenseSet<mlir::Value> reached = {sublayer.input};
+  mlir::Operation *op = sublayer.input.getDefiningOp()->getNextNode();
+  for (; op; op = op->getNextNode()) {
+    if (llvm::none_of(op->getOperands(), [&](mlir::Value operand) {
+          return reached.contains(operand);
+        }))
+      continue;
+    ops.push_back(op);
+    reached.insert(op->result_begin(), op->result_end());
+    if (llvm::isa<LmHeadOp>(op) ||
+        (sublayer.result && op == sublayer.result.getDefiningOp()))
+      return ops;
+  }
+  return ops;
+}
+
+mlir::Operation *qwen::findOpWithoutGradient(const Sublayer &sublayer) {
+  const llvm::SmallVector<mlir::Operation *> ops = opsOf(sublayer);
+  const auto found = llvm::find_if_not(ops, findBackward);
+  return found == ops.end() ? nullptr : *found;
+}
+
+//===----------------------------------------------------------------------===//
+// The run
+//===----------------------------------------------------------------------===//
+
+void BackwardPass::forEachToken(
+    const std::function<void(int64_t token)> &work) const {
+  constexpr int64_t kTogether = 32;
+  parallelFor(static_cast<size_t>(ceilDiv(tokens, kTogether)),
+              weights.threadCount(), [&](size_t i, unsigned) {
+                const int64_t first = static_cast<int64_t>(i) * kTogether;
+                for (int64_t token = first;
+                     token < std::min(first + kTogether, tokens); ++token)
+                  work(token);
+              });
+}
+
+std::vector<float> &BackwardPass::make(mlir::Value value) {
+  std::vector<float> &rows = values[value.getAsOpaquePointer()];
+  rows.resize(static_cast<size_t>(tokens * widthOf(value)));
+  return rows;
+}
+
+std::span<const float> BackwardPass::rows(mlir::Value value) {
+  if (const auto found = values.find(value.getAsOpaquePointer());
+      found != values.end())
+    return found->second;
+  mlir::Operation *op = value.getDefiningOp();
+  const BackwardOp *row = op ? findBackward(op) : nullptr;
+  if (!row || !row->forward)
+    throw Error("no rule computes the rows of " +
+                (op ? op->getName().getStringRef().str() : "an argument") +
+                " again");
+  row->forward(*this, op);
+  return values[value.getAsOpaquePointer()];
+}
+
+std::vector<float> &BackwardPass::gradient(mlir::Value value) {
+  std::vector<float> &rows = slopes[value.getAsOpaquePointer()];
+  if (rows.empty())
+    rows.resize(static_cast<size_t>(tokens * widthOf(value)));
+  return rows;
+}
+
+void BackwardPass::run(const Sublayer &sublayer, std::span<const float> input,
+                       std::vector<float> &slope, const ReceiveFn &receive) {
+  const llvm::SmallVector<mlir::Operation *> ops = opsOf(sublayer);
+  values[sublayer.input.getAsOpaquePointer()].assign(input.begin(),
+                                                     input.end());
+  const mlir::Value last =
+      sublayer.result ? sublayer.result : ops.back()->getResult(0);
+  slopes[last.getAsOpaquePointer()] = std::move(slope);
+  for (mlir::Operation *op : llvm::reverse(ops)) {
+    auto product = llvm::dyn_cast<ForwardOp>(op);
+    if (product && product.getProductInput())
+      for (const auto &[matrix, result] :
+           llvm::zip_equal(matricesOf(product), op->getResults()))
+        receive(matrix.getValue(), gradient(result));
+    findBackward(op)->backward(*this, op);
+  }
+  slope = std::move(gradient(sublayer.input));
+}

@@ -1,0 +1,235 @@
+//===- GradientsTest.cpp - Backward passes and differences ----------------===//
+//
+// Compares gradients with differences of the ops, which are computed here in
+// double.
+//
+//===----------------------------------------------------------------------===//
+
+#include "qwen/Gradients/Gradients.h"
+#include "qwen/Gradients/Products.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+using namespace qwen;
+
+namespace {
+using Reals = std::vector<double>;
+
+std::vector<float> randomFloats(size_t count, uint32_t seed) {
+  std::vector<float> values(count);
+  uint32_t state = seed * 2654435761u + 1;
+  for (float &value : values) {
+    state = state * 1664525u + 1013904223u;
+    value =
+        static_cast<float>(static_cast<int32_t>(state >> 8) % 20001 - 10000) *
+        1e-4f;
+  }
+  return values;
+}
+
+/// Compares `gradient` with the differences of the sum of f(x)_i * slope_i by
+/// the values of x.
+void expectGradient(const std::function<Reals(const Reals &)> &f,
+                    const std::vector<float> &x,
+                    const std::vector<float> &slope,
+                    const std::vector<float> &gradient) {
+  const auto loss = [&](const Reals &values) {
+    const Reals y = f(values);
+    double sum = 0;
+    for (size_t i = 0; i < y.size(); ++i)
+      sum += y[i] * slope[i];
+    return sum;
+  };
+  double most = 0;
+  for (float value : gradient)
+    most = std::max(most, std::fabs(double{value}));
+  EXPECT_GT(most, 0.01);
+  ASSERT_EQ(gradient.size(), x.size());
+  Reals at(x.begin(), x.end());
+  for (size_t i = 0; i < x.size(); ++i) {
+    constexpr double kStep = 1e-5;
+    const double middle = at[i];
+    at[i] = middle + kStep;
+    const double above = loss(at);
+    at[i] = middle - kStep;
+    const double below = loss(at);
+    at[i] = middle;
+    EXPECT_NEAR(gradient[i], (above - below) / (2 * kStep), 1e-5 * most) << i;
+  }
+}
+} // namespace
+
+TEST(Gradients, Norms) {
+  const std::vector<float> x = randomFloats(40, 1),
+                           weight = randomFloats(40, 2),
+                           slope = randomFloats(40, 3);
+  std::vector<float> gradient(40);
+  gradients::rmsNorm(x, weight.data(), 0.1f, slope.data(), gradient.data());
+  expectGradient(
+      [&](const Reals &values) {
+        double square = 0;
+        for (double value : values)
+          square += value * value;
+        Reals y(values);
+        for (size_t i = 0; i < y.size(); ++i)
+          y[i] *= weight[i] / std::sqrt(square / 40 + double{0.1f});
+        return y;
+      },
+      x, slope, gradient);
+}
+
+TEST(Gradients, Rotations) {
+  const std::vector<float> x = randomFloats(16, 1), slope = randomFloats(16, 3),
+                           cos = randomFloats(8, 4), sin = randomFloats(8, 5);
+  std::vector<float> gradient(16);
+  gradients::rope(cos.data(), sin.data(), 8, slope.data(), gradient.data());
+  expectGradient(
+      [&](const Reals &values) {
+        Reals y(16);
+        for (size_t i = 0; i < 8; ++i) {
+          y[i] = values[i] * cos[i] - values[8 + i] * sin[i];
+          y[8 + i] = values[8 + i] * cos[i] + values[i] * sin[i];
+        }
+        return y;
+      },
+      x, slope, gradient);
+}
+
+TEST(Gradients, Gates) {
+  // The gate and then what it multiplies.
+  const std::vector<float> x = randomFloats(64, 1), slope = randomFloats(32, 3);
+  std::vector<float> gradient(64);
+  gradients::swiGlu(std::span(x).first(32), x.data() + 32, slope.data(),
+                    gradient.data(), gradient.data() + 32);
+  expectGradient(
+      [&](const Reals &values) {
+        Reals y(32);
+        for (size_t i = 0; i < 32; ++i)
+          y[i] = values[i] / (1 + std::exp(-values[i])) * values[32 + i];
+        return y;
+      },
+      x, slope, gradient);
+}
+
+TEST(Gradients, Hadamard) {
+  const std::vector<float> x = randomFloats(96, 1), slope = randomFloats(96, 3);
+  std::vector<float> gradient(96);
+  gradients::hadamard(slope, gradient.data());
+  expectGradient(
+      [&](const Reals &values) {
+        Reals y(96);
+        for (size_t i = 0; i < 96; ++i)
+          for (size_t j = i < 64 ? 0 : 64; j < (i < 64 ? 64 : 96); ++j)
+            y[i] += std::popcount(i & j & 63) % 2 ? -values[j] : values[j];
+        return y;
+      },
+      x, slope, gradient);
+}
+
+TEST(Gradients, Attention) {
+  // More tokens than a panel has, and heads that fill none.
+  constexpr int64_t kTokens = 19, kSize = 5, kValues = kTokens * kSize;
+  // q, k and v one after another.
+  const std::vector<float> x = randomFloats(3 * kValues, 1),
+                           slope = randomFloats(kValues, 3);
+  std::vector<float> gradient(3 * kValues);
+  const auto part = [](auto *values, int64_t i) {
+    return gradients::HeadRows{values + i * kValues, kSize};
+  };
+  gradients::CausalAttention attention(kTokens, kSize);
+  attention.add({part(x.data(), 0), part(x.data(), 1), part(x.data(), 2)},
+                part(slope.data(), 0),
+                {part(gradient.data(), 0), part(gradient.data(), 1),
+                 part(gradient.data(), 2)});
+  expectGradient(
+      [&](const Reals &values) {
+        const auto at = [&](int64_t matrix, int64_t token, int64_t i) {
+          return values[static_cast<size_t>(matrix * kValues + token * kSize +
+                                            i)];
+        };
+        Reals y(kValues);
+        for (int64_t query = 0; query < kTokens; ++query) {
+          Reals powers;
+          double sum = 0;
+          for (int64_t key = 0; key <= query; ++key) {
+            double score = 0;
+            for (int64_t i = 0; i < kSize; ++i)
+              score += at(0, query, i) * at(1, key, i);
+            powers.push_back(std::exp(score / std::sqrt(double{kSize})));
+            sum += powers.back();
+          }
+          for (int64_t key = 0; key <= query; ++key)
+            for (int64_t i = 0; i < kSize; ++i)
+              y[static_cast<size_t>(query * kSize + i)] +=
+                  powers[static_cast<size_t>(key)] / sum * at(2, key, i);
+        }
+        return y;
+      },
+      x, slope, gradient);
+  // Adds to what is there, and forgets what it has seen.
+  std::vector<float> twice = gradient;
+  attention.add(
+      {part(x.data(), 0), part(x.data(), 1), part(x.data(), 2)},
+      part(slope.data(), 0),
+      {part(twice.data(), 0), part(twice.data(), 1), part(twice.data(), 2)});
+  for (size_t i = 0; i < gradient.size(); ++i)
+    EXPECT_EQ(twice[i], 2 * gradient[i]) << i;
+}
+
+TEST(Gradients, LogLikelihoods) {
+  const std::vector<float> x = randomFloats(21, 1);
+  std::vector<float> gradient(21);
+  gradients::logLikelihood(x, 7, gradient.data());
+  expectGradient(
+      [&](const Reals &values) {
+        double sum = 0;
+        for (double value : values)
+          sum += std::exp(value);
+        return Reals{values[7] - std::log(sum)};
+      },
+      x, {1.0f}, gradient);
+}
+
+TEST(Gradients, DrawnTokensFollowTheSoftmax) {
+  const std::vector<float> logits = {std::log(1.0f), std::log(2.0f),
+                                     std::log(5.0f), -300};
+  std::vector<int> counts(4);
+  for (int i = 0; i < 800; ++i)
+    ++counts[static_cast<size_t>(
+        gradients::drawToken(logits, (i + 0.5) / 800))];
+  EXPECT_NEAR(counts[0], 100, 1);
+  EXPECT_NEAR(counts[1], 200, 1);
+  EXPECT_NEAR(counts[2], 500, 1);
+  EXPECT_EQ(counts[3], 0);
+}
+
+TEST(Gradients, ProductsAreSumsOfOneOrder) {
+  // Neither side fills its last panel; the depth is more than a chain's.
+  constexpr int64_t kRows = 37, kColumns = 150, kDepth = 300;
+  const std::vector<float> a = randomFloats(kRows * kDepth, 1),
+                           b = randomFloats(kColumns * kDepth, 2);
+  std::vector<float> results[3];
+  for (unsigned threads : {1, 2, 3}) {
+    std::vector<float> &c = results[threads - 1];
+    c.assign(kRows * kColumns, 1.0f);
+    addProduct(
+        ProductSide::ofRows({a.data(), kRows, kDepth, kDepth}, threads),
+        ProductSide::ofColumns({b.data(), kDepth, kColumns, kColumns}, threads),
+        c.data(), kColumns, threads);
+    EXPECT_EQ(c, results[0]);
+  }
+  for (int64_t i = 0; i < kRows; ++i)
+    for (int64_t j = 0; j < kColumns; ++j) {
+      double sum = 1;
+      for (int64_t l = 0; l < kDepth; ++l)
+        sum += double{a[static_cast<size_t>(i * kDepth + l)]} *
+               b[static_cast<size_t>(l * kColumns + j)];
+      ASSERT_NEAR(results[0][static_cast<size_t>(i * kColumns + j)], sum, 1e-4)
+          << i << ' ' << j;
+    }
+}
