@@ -71,9 +71,11 @@ int32_t gradients::drawToken(std::span<const float> logits, double uniform) {
   std::vector<float> powers(logits.size());
   double left = uniform * expLogits(logits, powers.data());
   // Rounding may leave a rest behind the last token.
-  for (size_t i = 0; i + 1 < powers.size(); ++i)
-    if ((left -= double{powers[i]}) < 0)
+  for (size_t i = 0; i + 1 < powers.size(); ++i) {
+    left -= double{powers[i]};
+    if (left < 0)
       return static_cast<int32_t>(i);
+  }
   return static_cast<int32_t>(powers.size() - 1);
 }
 
