@@ -310,7 +310,7 @@ template <typename Op> static constexpr BackwardOp rowOf() {
   return row;
 }
 
-static const BackwardOp kBackwardOps[] = {
+static constexpr BackwardOp kBackwardOps[] = {
     rowOf<AddBiasOp>(),     rowOf<AddOp>(),      rowOf<AppendOp>(),
     rowOf<AttentionOp>(),   rowOf<HadamardOp>(), rowOf<LinearOp>(),
     rowOf<LmHeadOp>(),      rowOf<RmsNormOp>(),  rowOf<RopeOp>(),
