@@ -36,7 +36,7 @@ static std::vector<int32_t> idsByByte(const std::string &text) {
   return ids;
 }
 
-using Texts = std::vector<std::string>;
+using Parts = std::vector<std::string>;
 
 static Tool toolOf(const std::string &name, const std::string &parameters) {
   return {name, ordered_json::parse(parameters)};
@@ -526,9 +526,9 @@ TEST_F(CallGrammarTest, AllowsWhatTextsMayGoOnWith) {
       .rules = CallRules{.isRequired = true}};
   for (const auto &[format, starts] :
        {std::pair{"hermes",
-                  Texts{"\n{\"name\": \"patch\", \"arguments\": {\"input\":",
+                  Parts{"\n{\"name\": \"patch\", \"arguments\": {\"input\":",
                         " \"", "a\\", "\"b \\", "n<", "a\\u00", "0"}},
-        {"xml", Texts{"\n<function=patch>\n<parameter=input>", "\n", "a", "\n",
+        {"xml", Parts{"\n<function=patch>\n<parameter=input>", "\n", "a", "\n",
                       "<x\n</", "parameter>"}}}) {
     CallOptions options = calls;
     options.format = findCallFormat(format);
