@@ -199,20 +199,23 @@ EncodeStatus numerics::encode<Encoder::Zero4>(const float *x, int64_t count,
   return EncodeStatus::Ok;
 }
 
+template <Coding Values>
 static constexpr auto &kCodebook =
-    kCodingInfos[static_cast<size_t>(Coding::Nonlinear4)].codebook;
+    kCodingInfos[static_cast<size_t>(Values)].codebook;
 
 /// Half the way from the value of a code of the codebook to the one before.
-static float middleBefore(size_t code) {
-  return static_cast<float>(kCodebook[code - 1] + kCodebook[code]) / 2.0f;
+template <Coding Values> static float middleBefore(size_t code) {
+  return static_cast<float>(kCodebook<Values>[code - 1] +
+                            kCodebook<Values>[code]) /
+         2.0f;
 }
 
 /// The code whose value in the codebook is nearest to x. If two are equally
 /// near, the greater one.
-static uint8_t nearestCode(float x) {
+template <Coding Values> static uint8_t nearestCode(float x) {
   uint8_t code = 0;
-  for (size_t i = 1; i < std::size(kCodebook); ++i)
-    code += x >= middleBefore(i);
+  for (size_t i = 1; i < std::size(kCodebook<Values>); ++i)
+    code += x >= middleBefore<Values>(i);
   return code;
 }
 
@@ -265,37 +268,43 @@ static float searchScale(const float *x, int64_t count,
 
 /// The scale of values in the codebook. `largest` is the value of largest
 /// magnitude, the first if there are several.
+template <Coding Values>
 static float searchCodebookScale(const float *x, int64_t count, float largest) {
-  const float least = kCodebook[0];
+  constexpr auto &codebook = kCodebook<Values>;
+  const float least = codebook[0];
+  // A step is 1 of 127.
+  const float unit = least / -127.0f;
   Inverses<16> inverses = {1.0f / (-largest / least), {}};
   float step = -7.0f;
   for (float &other : inverses.others) {
-    other = (std::min(step, 7.0f) + least) / largest;
+    other = (std::min(step, 7.0f) * unit + least) / largest;
     ++step;
   }
   const auto nearest = [](float value) {
-    return static_cast<float>(kCodebook[nearestCode(value)]);
+    return static_cast<float>(kCodebook<Values>[nearestCode<Values>(value)]);
   };
   // These candidates are near each other, and so are the codes of a value: few
   // middles of the codebook lie between them.
   return searchScale(x, count, inverses, nearest, [&](float value) {
     const auto [from, to] =
-        std::minmax({nearestCode(value * inverses.others.front()),
-                     nearestCode(value * inverses.others.back())});
+        std::minmax({nearestCode<Values>(value * inverses.others.front()),
+                     nearestCode<Values>(value * inverses.others.back())});
     return [from, to](Candidates scaled) {
-      Candidates found = Candidates{} + static_cast<float>(kCodebook[from]);
+      Candidates found =
+          Candidates{} + static_cast<float>(kCodebook<Values>[from]);
       for (size_t code = from + size_t{1}; code <= to; ++code)
-        found = scaled >= middleBefore(code)
-                    ? Candidates{} + static_cast<float>(kCodebook[code])
+        found = scaled >= middleBefore<Values>(code)
+                    ? Candidates{} + static_cast<float>(kCodebook<Values>[code])
                     : found;
       return found;
     };
   });
 }
 
-template <>
-EncodeStatus numerics::encode<Encoder::Codebook4>(const float *x, int64_t count,
-                                                  WeightBlock &block) {
+/// The rule of Codebook4 and Float4.
+template <Coding Values>
+static EncodeStatus encodeCodebook(const float *x, int64_t count,
+                                   WeightBlock &block) {
   float inverse;
   const EncodeStatus status = findScale(
       x, count,
@@ -304,14 +313,26 @@ EncodeStatus numerics::encode<Encoder::Codebook4>(const float *x, int64_t count,
         return std::fabs(largest) < 1e-15f ? 0.0f
                : std::fabs(largest) > 0x1p24f
                    ? largest
-                   : searchCodebookScale(x, count, largest);
+                   : searchCodebookScale<Values>(x, count, largest);
       },
       block, inverse);
   if (status != EncodeStatus::Ok)
     return status;
   for (int64_t i = 0; i < count; ++i)
-    block.codes[i] = nearestCode(x[i] * inverse);
+    block.codes[i] = nearestCode<Values>(x[i] * inverse);
   return EncodeStatus::Ok;
+}
+
+template <>
+EncodeStatus numerics::encode<Encoder::Codebook4>(const float *x, int64_t count,
+                                                  WeightBlock &block) {
+  return encodeCodebook<Coding::Nonlinear4>(x, count, block);
+}
+
+template <>
+EncodeStatus numerics::encode<Encoder::Float4>(const float *x, int64_t count,
+                                               WeightBlock &block) {
+  return encodeCodebook<Coding::E2M1>(x, count, block);
 }
 
 //===----------------------------------------------------------------------===//
@@ -387,10 +408,10 @@ EncodeStatus numerics::encode<Encoder::Codebook4Sub>(const float *x,
                                                      int64_t count,
                                                      WeightBlock &block) {
   const auto scaleOf = [](const float *values, float largest) {
-    return searchCodebookScale(values, 32, largest);
+    return searchCodebookScale<Coding::Nonlinear4>(values, 32, largest);
   };
-  return encodeSearched<WeightFormat::NL4_XS>(x, count, scaleOf, nearestCode,
-                                              block);
+  return encodeSearched<WeightFormat::NL4_XS>(
+      x, count, scaleOf, nearestCode<Coding::Nonlinear4>, block);
 }
 
 /// The rule of Ranges4 and Ranges5, with codes to `most`.

@@ -321,6 +321,17 @@ static bool subtractZero(WeightBlock &block, int64_t count) {
   return true;
 }
 
+/// Makes the codes of a codebook codes of Q5_0, which has all of its integers.
+template <WeightFormat Format>
+static void writeIntegers(WeightBlock &block, int64_t count) {
+  constexpr CodingInfo coding = codingOf(Format);
+  constexpr auto kBias = codingOf(WeightFormat::Q5_0).bias;
+  static_assert(coding.codebook[0] >= -kBias && coding.codebook[15] < kBias);
+  for (int64_t i = 0; i < count; ++i)
+    block.codes[i] =
+        static_cast<uint8_t>(coding.integerOf(block.codes[i]) + kBias);
+}
+
 template <WeightFormat Format>
 static bool exportOutputAs(const uint8_t *panel, int64_t k, int64_t output,
                            uint8_t *to) {
@@ -335,6 +346,8 @@ static bool exportOutputAs(const uint8_t *panel, int64_t k, int64_t output,
       readBlock<Format>(panel, output, i, info.values, block);
       if (scalesOf(Format).hasZero && !subtractZero(block, info.values))
         return false;
+      if constexpr (codingOf(Format).hasCodebook() && type == StoredType::Q5_0)
+        writeIntegers<Format>(block, info.values);
       writeBlock(type, block, to);
     }
   }

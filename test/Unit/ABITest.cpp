@@ -99,6 +99,7 @@ TEST(Blocks, PackedSizes) {
   EXPECT_EQ(panelBlockBytes(WeightFormat::Q4_G128), 1056);
   EXPECT_EQ(panelBlockBytes(WeightFormat::Q4_M_32), 320);
   EXPECT_EQ(panelBlockBytes(WeightFormat::NL4), 288);
+  EXPECT_EQ(panelBlockBytes(WeightFormat::FP4), 288);
   // As many bytes as ggml's blocks of 256 have.
   EXPECT_EQ(panelBlockBytes(WeightFormat::Q6_K), 16 * 210);
   EXPECT_EQ(panelBlockBytes(WeightFormat::Q4_K), 16 * 144);
@@ -123,7 +124,7 @@ TEST(Blocks, FormatsRoundTrip) {
   // Manifests list kernels in this order.
   EXPECT_EQ(names, "f32 bf16 q8_0 q4_0 q4_g128 q4_m_32 nl4 q6_k q4_k q5_k "
                    "nl4_xs q5_0 q5_m_32 q4_m_64 q4_m_128 q4_z_32 q4_z_64 "
-                   "q4_z_128 ");
+                   "q4_z_128 fp4 ");
   EXPECT_EQ(parseWeightFormat("q4_1"), std::nullopt);
   EXPECT_EQ(weightFormat(KernelFormat::F16), std::nullopt);
 }

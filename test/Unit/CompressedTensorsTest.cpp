@@ -111,7 +111,7 @@ TEST(CompressedTensors, ReadSignedBytesAndFloats) {
   const WeightSourcePtr four = fours.make(
       kMethod, config("mxfp4-pack-quantized", {{"type", "float"}}).dump());
   EXPECT_EQ(four->form(), "compressed-tensors mxfp4");
-  EXPECT_EQ(four->keptFormat(), WeightFormat::Q8_0);
+  EXPECT_EQ(four->keptFormat(), WeightFormat::FP4);
   values = valuesOf(*four);
   EXPECT_EQ(values[0], 4);
   EXPECT_EQ(values[1], -2);

@@ -3,7 +3,11 @@
 #ifndef QWEN_TEST_UNIT_FORMTENSORS_H
 #define QWEN_TEST_UNIT_FORMTENSORS_H
 
+#include "qwen/Numerics/Kernels.h"
 #include "qwen/Weights/Forms.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cstring>
 #include <list>
@@ -53,6 +57,26 @@ private:
 inline std::vector<float> valuesOf(const WeightSource &source) {
   std::vector<float> values(static_cast<size_t>(source.shape().values()));
   source.read(0, source.shape().outputs(), values.data());
+  return values;
+}
+
+/// What the panels of kept integers hold, at an odd lane.
+inline std::vector<float> keptValues(const WeightSource &source,
+                                     WeightFormat format) {
+  const int64_t k = source.shape().k();
+  std::vector<float> values, row(static_cast<size_t>(k));
+  std::vector<uint8_t> panel(static_cast<size_t>(panelBytes(format, k)));
+  for (int64_t i = 0; i < source.shape().outputs(); i += 3) {
+    const int64_t count = std::min<int64_t>(3, source.shape().outputs() - i);
+    const OutputSet all = (OutputSet{1} << count) - 1;
+    EXPECT_EQ(source.kept(format, i, count), all);
+    source.keep(format, i, all, 5, panel.data());
+    for (int64_t j = 0; j < count; ++j) {
+      numerics::reference<KernelOp::Embed>(kernelFormat(format))(
+          panel.data(), static_cast<int32_t>(5 + j), k, row.data());
+      values.insert(values.end(), row.begin(), row.end());
+    }
+  }
   return values;
 }
 

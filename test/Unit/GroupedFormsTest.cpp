@@ -145,26 +145,6 @@ static std::string errorOf(const Tensors &tensors, const json &config,
   return test::messageOf([&] { makeAll(tensors.byName, config, method); });
 }
 
-/// What the panels of kept integers hold, at an odd lane.
-static std::vector<float> keptValues(const WeightSource &source,
-                                     WeightFormat format) {
-  const int64_t k = source.shape().k();
-  std::vector<float> values, row(static_cast<size_t>(k));
-  std::vector<uint8_t> panel(static_cast<size_t>(panelBytes(format, k)));
-  for (int64_t i = 0; i < source.shape().outputs(); i += 3) {
-    const int64_t count = std::min<int64_t>(3, source.shape().outputs() - i);
-    const OutputSet all = (OutputSet{1} << count) - 1;
-    EXPECT_EQ(source.kept(format, i, count), all);
-    source.keep(format, i, all, 5, panel.data());
-    for (int64_t j = 0; j < count; ++j) {
-      numerics::reference<KernelOp::Embed>(kernelFormat(format))(
-          panel.data(), static_cast<int32_t>(5 + j), k, row.data());
-      values.insert(values.end(), row.begin(), row.end());
-    }
-  }
-  return values;
-}
-
 namespace {
 /// The format of a matrix of GPTQ.
 struct Case {

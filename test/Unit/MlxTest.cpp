@@ -62,19 +62,28 @@ TEST(Mlx, HasSettingsByModule) {
 
 TEST(Mlx, ReadsMxfp4) {
   FormTensors tensors;
-  tensors.set("m.weight", "U32", {1, 4}, std::vector<uint8_t>(16, 0x92));
+  // All codes.
+  tensors.set("m.weight", "U32", {1, 4},
+              std::vector<uint8_t>{0x92, 0x10, 0x32, 0x54, 0x76, 0x98, 0xba,
+                                   0xdc, 0xfe, 0, 0, 0, 0, 0, 0, 0x42});
   tensors.set("m.scales", "U8", {1, 1}, std::vector<uint8_t>{129});
   const WeightSourcePtr source =
       tensors.make("mlx", mlxConfig("4", "32", R"(, "mode": "mxfp4")"));
   EXPECT_EQ(source->form(), "MLX mxfp4");
-  EXPECT_EQ(source->keptFormat(), WeightFormat::Q8_0);
+  EXPECT_EQ(source->keptFormat(), WeightFormat::FP4);
   EXPECT_EQ(valuesOf(*source)[0], 4);
   EXPECT_EQ(valuesOf(*source)[1], -2);
+  EXPECT_EQ(keptValues(*source, WeightFormat::FP4), valuesOf(*source));
   // NaN.
   tensors.set("m.scales", "U8", {1, 1}, std::vector<uint8_t>{255});
   EXPECT_NE(valuesOf(*tensors.make(
                 "mlx", mlxConfig("4", "32", R"(, "mode": "mxfp4")")))[0],
             valuesOf(*source)[0]);
+  // f16 holds no scale of 2^17.
+  tensors.set("m.scales", "U8", {1, 1}, std::vector<uint8_t>{145});
+  EXPECT_EQ(tensors.make("mlx", mlxConfig("4", "32", R"(, "mode": "mxfp4")"))
+                ->keptFormat(),
+            WeightFormat::Q8_0);
 }
 
 /// The experts of a layer are the matrices of tensors of three dimensions.

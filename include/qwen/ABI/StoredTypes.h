@@ -74,9 +74,10 @@ constexpr bool hasNumbersOfKept(StoredType type) {
 
 /// The type whose blocks hold the values of `format`. It has the same codes and
 /// scales, and shorter blocks where scales have to be repeated. A code less a
-/// zero point is an integer of Q5_0, if the zero point is one from 0 to 16.
+/// zero point is an integer of Q5_0, if the zero point is one from 0 to 16; the
+/// integers of E2M1 are.
 constexpr StoredType exportedType(WeightFormat format) {
-  if (scalesOf(format).hasZero)
+  if (scalesOf(format).hasZero || infoOf(format).coding == Coding::E2M1)
     return StoredType::Q5_0;
   for (StoredType type : kStoredTypes) {
     const WeightFormatInfo &kept = infoOf(infoOf(type).kept);

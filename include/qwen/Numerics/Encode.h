@@ -62,6 +62,8 @@ enum class Encoder : uint8_t {
   /// one with the least error, weighted by x^2; the code of the codebook's
   /// nearest value.
   Codebook4,
+  /// Codebook4 with the values of E2M1, around m / -12.
+  Float4,
   /// ggml's rule for Q6_K: each sub-block of 16 has, of 19 scales around
   /// m / -32, the one with the least error, weighted by x^2; these scales in 8
   /// bits.
@@ -107,6 +109,8 @@ template <>
 EncodeStatus encode<Encoder::Zero4>(const float *, int64_t, WeightBlock &);
 template <>
 EncodeStatus encode<Encoder::Codebook4>(const float *, int64_t, WeightBlock &);
+template <>
+EncodeStatus encode<Encoder::Float4>(const float *, int64_t, WeightBlock &);
 template <>
 EncodeStatus encode<Encoder::Codebook4Sub>(const float *, int64_t,
                                            WeightBlock &);
