@@ -159,7 +159,8 @@ def server_table():
              "Which options does the server take, and where can one set them? An option of the command line comes first, then its environment variable, then a line `option = value` in the file of `--config`.",
              "A flag there has the value `true`.", "", "| option | variable | value | default | |", "|---|---|---|---|---|"]
     for name, unit, default, variable, text in server_options():
-        cells = [f"`{cell}`" if cell else "" for cell in (f"--{name}", variable, unit, default)]
+        # A bar would end a cell.
+        cells = [f"`{cell}`".replace("|", "\\|") if cell else "" for cell in (f"--{name}", variable, unit, default)]
         lines.append(f"| {' | '.join(cells)} | {text} |")
     return "\n".join(lines) + "\n"
 
