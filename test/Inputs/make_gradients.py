@@ -4,7 +4,7 @@
   python3 -m venv v && v/bin/pip install jax numpy
   v/bin/python test/Inputs/make_gradients.py test/Inputs/checkpoints/NAME
 
-Writes gradients.safetensors into the folder of a Qwen2 or Qwen3 model in f32: two windows of ids and the tokens behind them, i64
+Writes test/Inputs/gradients/NAME.safetensors for a Qwen2 or Qwen3 model in f32: two windows of ids and the tokens behind them, i64
 [2, 12], and for each product of the first layer, by the name of its weight, the gradient of the sum of all log-likelihoods by the
 product's result, f32 [24, outputs]. The model is written here from its definition, so that nothing but the formulas is shared.
 """
@@ -106,7 +106,7 @@ def main():
         windows.append(jax.grad(model.log_likelihood)(zeros, ids[window], targets[window]))
     for name in names:
         result[name] = np.concatenate([each[name] for each in windows]).astype(np.float32)
-    write_safetensors(folder / "gradients.safetensors", result)
+    write_safetensors(pathlib.Path(__file__).with_name("gradients") / f"{folder.name}.safetensors", result)
 
 
 if __name__ == "__main__":

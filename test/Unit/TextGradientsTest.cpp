@@ -60,7 +60,9 @@ class TextGradientsOf : public testing::TestWithParam<const char *> {};
 // Against jax.grad, of the model and of the same model turned.
 TEST_P(TextGradientsOf, AreThoseOfTheDefinition) {
   const std::string folder = kCheckpoints + GetParam();
-  const Safetensors golden(folder + "/gradients.safetensors");
+  const Safetensors golden(
+      std::string(QWEN_SOURCE_DIR "/test/Inputs/gradients/") + GetParam() +
+      ".safetensors");
   std::vector<int32_t> ids;
   for (int64_t id : golden.get<int64_t>("ids"))
     ids.push_back(static_cast<int32_t>(id));
