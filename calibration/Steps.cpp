@@ -115,6 +115,7 @@ CalibrationSteps::CalibrationSteps(const QuantizeInput &from) {
 
 std::vector<const Sublayer *> CalibrationSteps::chain() const {
   std::vector<const Sublayer *> all;
+  all.reserve(steps.size() + rest.size());
   for (const CalibrationStep &step : steps)
     all.push_back(&step.sublayer);
   for (const Sublayer &sublayer : rest)

@@ -3,6 +3,7 @@
 #ifndef QWEN_RUNTIME_ENGINE_ROWTIMES_H
 #define QWEN_RUNTIME_ENGINE_ROWTIMES_H
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -107,8 +107,9 @@ void Checkpoint::stackExperts(const std::string &path, const std::string &name,
   std::vector<WeightSourcePtr> all;
   std::vector<std::string> tensors;
   for (int64_t i = 0; i < experts.count; ++i) {
-    const WeightSources::Entry &entry =
-        weight(path + std::to_string(i) + "." + name + ".weight", shape);
+    std::string tensor = path;
+    tensor.append(std::to_string(i)).append(".").append(name).append(".weight");
+    const WeightSources::Entry &entry = weight(tensor, shape);
     all.push_back(entry.source);
     tensors.insert(tensors.end(), entry.tensors.begin(), entry.tensors.end());
   }
