@@ -516,8 +516,8 @@ int32_t qwen_sample(qwen_sampler *sampler, const float *logits,
 int32_t qwen_logprobs(const qwen_model *model, const float *logits,
                       const int32_t *ids, size_t count, float *logprobs);
 
-/* The same in double precision, of which qwen_logprobs writes the nearest
-   floats and `qwen-run perplexity` the mean. */
+/* The same in double precision. qwen_logprobs writes the nearest floats, and
+   `qwen-run perplexity` prints their mean. */
 int32_t qwen_double_logprobs(const qwen_model *model, const float *logits,
                              const int32_t *ids, size_t count,
                              double *logprobs);

@@ -2,8 +2,8 @@
 
   draft_head.py INPUTS WORKDIR
 
-A GGUF file gives the weights of the folder that it was made of. The model's logits are those of a file without the head, and answers with
-drafts those of answers without.
+A GGUF file gives the weights of the folder that it was made of. The model has the logits of a file without the head, and answers with drafts
+are the same as answers without.
 """
 import json
 import pathlib

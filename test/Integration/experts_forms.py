@@ -137,7 +137,7 @@ def write_model(name, layout, network_of):
     config = dense | {"architectures": [ARCHITECTURES[kind]], "model_type": kind + "_moe", "num_experts": EXPERTS, "num_experts_per_tok": ACTIVE,
                       "moe_intermediate_size": dense["intermediate_size"], "norm_topk_prob": True, "mlp_only_layers": [], "decoder_sparse_step": 1}
     if kind == "qwen2":
-        # A GGUF file of a Qwen2-MoE cannot say that weights are divided by their sum; that of all experts is 1.
+        # A GGUF file of a Qwen2-MoE cannot say that weights are divided by their sum. With all experts, the sum is 1.
         config |= {"shared_expert_intermediate_size": dense["intermediate_size"], "norm_topk_prob": False, "num_experts_per_tok": EXPERTS}
     (folder / "config.json").write_text(json.dumps(config))
     write_tensors(folder / "model.safetensors", with_experts(read_tensors(INPUTS / name / "model.safetensors"), dense, layout, network_of))
@@ -236,7 +236,7 @@ def as_mlx(tensors, config):
 
 
 def mlx_experts(tensors):
-    """The experts of a folder as those of MLX: a tensor for gate, up and down of all experts."""
+    """A folder with the experts as MLX writes them: a tensor for gate, up and down of all experts."""
     result, apart = {}, {}
     for name, tensor in tensors.items():
         path, _, rest = name.partition(".mlp.experts.")
@@ -268,7 +268,7 @@ def check_mlx_hybrid(name):
         write_tensors(out / "model.safetensors", weights)
         run(["qwen-opt", out, "-o", WORK / "hybrid.qwen", "--weights", "f32", "--kv", "f32"])
         found[kind] = logits(WORK / "hybrid.qwen", range(1, 40, 3), WORK / "logits.npy")
-    checks.check(same_bits(found["mlx"], found["floats"]), f"{name}: MLX's logits are not those of the same floats")
+    checks.check(same_bits(found["mlx"], found["floats"]), f"{name}: MLX gives other logits than the same floats")
 
 
 def check_orders():

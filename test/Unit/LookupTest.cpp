@@ -86,8 +86,9 @@ TEST(SuffixAutomaton, HasRoomForEachText) {
 
 namespace {
 /// Machines with a time for each number of rows, and on each of them an answer
-/// whose drafts are right with a chance for each place. A gain is that of all:
-/// a single answer may lose a step more where a logarithm is rounded otherwise.
+/// whose drafts are right with a chance for each place. A gain counts all
+/// answers: a single one may lose a step more where a logarithm is rounded
+/// otherwise.
 class Answering {
 public:
   Answering() {
