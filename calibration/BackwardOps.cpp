@@ -157,7 +157,7 @@ static void runBackward(BackwardPass &pass, HadamardOp op) {
   });
 }
 
-/// Adds rows of `from`, turned or turned back, to those of `to`.
+/// Adds the rows of `from`, turned or turned back, to the rows of `to`.
 static void addTurned(const BackwardPass &pass, std::span<const float> from,
                       bool isBack, std::span<float> to) {
   const int64_t width = std::ssize(to) / pass.tokens;

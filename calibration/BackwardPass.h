@@ -73,9 +73,9 @@ public:
   using ReceiveFn = std::function<void(llvm::StringRef weight,
                                        std::span<const float> gradient)>;
 
-  /// Replaces `slope`, the gradient by the result of `sublayer` (by the logits
-  /// of the head), by that of its input, whose rows are `input`. All of its ops
-  /// have a backward pass. Throws Error.
+  /// `slope` is the gradient by the result of `sublayer` (by the logits of the
+  /// head) and becomes the gradient by its input, whose rows are `input`. All
+  /// of its ops have a backward pass. Throws Error.
   void run(const Sublayer &sublayer, std::span<const float> input,
            std::vector<float> &slope, const ReceiveFn &receive);
 

@@ -231,7 +231,7 @@ private:
   void runForward(size_t finished);
   /// Whether all matrices of a step were saved; they replace the sources.
   bool loadStep(const CalibrationStep &step) const;
-  /// What the backward pass of a step gives, or nothing where a gradient is not
+  /// Runs the backward pass of a step. Returns nothing if a gradient is not
   /// finite.
   std::optional<StepGradients> runBackward(size_t number);
   void runStep(size_t i);

@@ -1,7 +1,7 @@
 //===- TextGradients.h - Gradients of a model over a text -------*- C++ -*-===//
 //
-// The gradient of the log-likelihood of tokens that the model itself draws, so
-// that its second moments are those of the Fisher information
+// The gradient of the log-likelihood of tokens that the model itself draws. The
+// second moments of this gradient are the Fisher information
 // (docs/decisions/0040-gradients.md). A text runs forward once; the backward
 // pass then takes one sublayer after another, from the last.
 //

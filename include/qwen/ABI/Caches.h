@@ -24,8 +24,8 @@ inline constexpr int64_t kMostStepBack = 1024;
 /// which are 0 before its first position.
 enum class CacheKind : uint8_t { Paged, Fixed };
 
-/// Marks a program, an MLIR function, whose sequences may be others than
-/// those of the programs before: its caches share no page with theirs.
+/// Marks a program, an MLIR function, that may run other sequences than the
+/// programs before it: its caches and their caches share no page.
 inline constexpr char kOwnCachesAttr[] = "qwen.own_caches";
 
 /// Returns "paged" or "fixed".
