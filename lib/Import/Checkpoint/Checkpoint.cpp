@@ -210,14 +210,15 @@ public:
                    WeightSources sources, const AdaptFn &adapt,
                    std::span<const ScopedModel> scopes)
       : Checkpoint(dir, model, std::move(sampling), std::move(tensors),
-                   std::move(sources), scopes) {
+                   std::move(sources), scopes),
+        isOfMlx(hasMlxConvolution()) {
     adaptWeights(adapt);
     if (model.architecture == Architecture::Qwen1)
       divideQwen1Projections(weights());
     if (layersOf(model.architecture).hasLinear) {
       mapValues(weights(), kRateMaps);
       // MLX has added the 1.
-      if (!isOfMlx())
+      if (!isOfMlx)
         mapValues(weights(), kNormMaps);
     }
     divideQueries();
@@ -242,7 +243,7 @@ public:
                        const WeightShape &shape) const override {
     WeightShape own = shape;
     if (name.ends_with(kConvolution))
-      own.sizes.insert(own.sizes.begin() + (isOfMlx() ? 2 : 1), 1);
+      own.sizes.insert(own.sizes.begin() + (isOfMlx ? 2 : 1), 1);
     return own;
   }
 
@@ -251,8 +252,8 @@ public:
   }
 
 private:
-  /// Whether MLX has converted a hybrid.
-  bool isOfMlx() const {
+  /// Whether a convolution has its input as the last dimension.
+  bool hasMlxConvolution() const {
     return std::ranges::any_of(tensors().tensors(), [](const auto &tensor) {
       const std::vector<int64_t> &shape = tensor.second.shape;
       return tensor.first.ends_with(kConvolution) && shape.size() == 3 &&
@@ -269,6 +270,9 @@ private:
     const std::string &own = layer->second.name;
     return own.substr(0, own.size() - std::min(rest, own.size()));
   }
+
+  /// Whether MLX has converted a hybrid.
+  const bool isOfMlx;
 };
 } // namespace
 
