@@ -6,6 +6,7 @@ import qwen_compiler
 from qwen_compiler import (AnswerError, BeamSearchOutput, BeamSearchParams, BeamSearchSequence, ClosedError, Completion, Delta, Error, LogitsProcessor,
                            Logprob, Model, Prompt, Result, SamplingParams, TextPrompt, TokensPrompt, ToolCall, ToolDelta)
 from qwen_compiler.llama import Llama
+from qwen_compiler.weights import WeightFormat, WeightParts, formats, quantize_rows
 
 
 def halve(tokens: list[int], logits: Any) -> Any:
@@ -57,3 +58,8 @@ def main(checkpoint: str) -> None:
         print(error.results, error.__cause__)
     except Error as error:
         print(error.code)
+
+
+def rounded(matrix: Any) -> WeightParts:
+    format: WeightFormat = next(each for each in formats().values() if not each.is_float)
+    return quantize_rows(format.name, matrix)
