@@ -21,6 +21,8 @@ SOURCE = pathlib.Path(__file__).resolve().parents[1]
 NAME = "qwen_compiler"
 MACHINES = {62: "x86_64", 183: "aarch64"}
 PROGRAMS = ("qwen-opt", "qwen-run")
+# What a program needs beside the package, by extra.
+EXTRAS = {"numpy": ("numpy",), "train": ("numpy", "torch>=2.4", "transformers>=5.0", "accelerate", "safetensors")}
 LIBRARY = f"{NAME}/lib/libqwenrt.so"
 
 
@@ -40,7 +42,8 @@ def platform_of(library):
 def modules(build):
     """The modules of the package by their names in the wheel."""
     compiler = cached(build, "CMAKE_C_COMPILER")
-    files = {f"{NAME}/{path.name}": path.read_bytes() for path in (SOURCE / "python" / NAME).iterdir() if path.suffix == ".py" or path.name == "py.typed"}
+    folder = SOURCE / "python"
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in (folder / NAME).rglob("*") if path.suffix == ".py" or path.name == "py.typed"}
     files[f"{NAME}/_declarations.py"] = declarations.header_module(compiler, SOURCE / "runtime/include/qwenrt.h").encode()
     files[f"{NAME}/_fields.py"] = declarations.fields_module(compiler, SOURCE / "include/qwen/ABI").encode()
     files[f"{NAME}/_version.py"] = f'"""The version of the package."""\n__version__ = "{cached(build, "CMAKE_PROJECT_VERSION")}"\n'.encode()
@@ -56,9 +59,11 @@ def binaries(tree):
 def metadata(version, tag, licences):
     """The files of dist-info, without RECORD."""
     scripts = "".join(f"{program} = {NAME}._programs:{program.replace('-', '_')}\n" for program in PROGRAMS)
+    extras = "".join(f"Provides-Extra: {extra}\n" + "".join(f"Requires-Dist: {each}; extra == '{extra}'\n" for each in packages)
+                     for extra, packages in EXTRAS.items())
     files = {
         "METADATA": f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version}\nSummary: Qwen models in the process, compiled for this CPU\n"
-                    "Requires-Python: >=3.10\nProvides-Extra: numpy\nRequires-Dist: numpy; extra == 'numpy'\n"
+                    f"Requires-Python: >=3.10\n{extras}"
                     "Description-Content-Type: text/markdown\n\n" + (SOURCE / "docs/python.md").read_text(),
         "WHEEL": f"Wheel-Version: 1.0\nGenerator: wheel.py\nRoot-Is-Purelib: false\nTag: {tag}\n",
         "entry_points.txt": f"[console_scripts]\n{scripts}\n[lm_eval.models]\n{NAME} = {NAME}.lm_eval:QwenCompilerLM\n",

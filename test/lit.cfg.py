@@ -19,6 +19,8 @@ config.environment["FILECHECK_OPTS"] = "--enable-var-scope --dump-input-filter=a
 for name in ("NODE_EXTRA_CA_CERTS", "PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"):
     if name in os.environ:
         config.environment[name] = os.environ[name]
+if "QWEN_TRAIN_PYTHON" in os.environ:
+    config.environment["QWEN_TRAIN_PYTHON"] = os.environ["QWEN_TRAIN_PYTHON"]
 # Tests compile hundreds of models, most with the same kernels.
 config.environment["QWEN_CODE_CACHE"] = os.path.join(config.test_exec_root, "code-cache")
 config.substitutions.append(("%inputs", os.path.join(config.test_source_root, "Inputs")))

@@ -1,0 +1,93 @@
+"""Prepared models of PyTorch against the engine, folders that qwen-opt keeps, and loops of others.
+
+  train_models.py FOLDER
+"""
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import qwen_compiler
+import torch
+import transformers
+from checks import Checks, same_bits
+from qwen_compiler import train
+from train_small import MODELS, compiled, small
+
+FOLDER = pathlib.Path(sys.argv[1]).resolve()
+IDS = list(range(5, 69))
+checks = Checks()
+shutil.rmtree(FOLDER, ignore_errors=True)
+FOLDER.mkdir(parents=True)
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+
+
+def divergence(p, q):
+    p, q = (torch.as_tensor(each).double().log_softmax(-1) for each in (p, q))
+    return (p.exp() * (p - q)).sum(-1).mean().item()
+
+
+def logits_of(file):
+    with qwen_compiler.load(file) as engine:
+        return np.array(engine.logits(IDS))
+
+
+def distance(model, file):
+    """The KL divergence between the logits of a model and of a file, and the largest difference over their range."""
+    with torch.no_grad():
+        own = model.eval()(torch.tensor([IDS])).logits[0].numpy()
+    found = logits_of(file)
+    return divergence(found, own), np.abs(found - own).max() / np.ptp(found)
+
+
+def check_format(name, format):
+    """A saved folder has the rounded model, and the prepared model computes what the engine does."""
+    what = f"{name}, {format}"
+    folder, original = (FOLDER / f"{name.replace(' ', '-')}-{format}{end}" for end in ("", "-original"))
+    train.save(train.prepare(small(name), format), folder)
+    small(name).save_pretrained(original)
+    file, said = compiled(folder)
+    checks.check(f"kept exactly in {format}" in said and "converted" not in said, f"{what}: {said}")
+    plain, _ = compiled(original, "--weights", format, "--quantizer", "rtn", "--rotate", "off")
+    checks.check(same_bits(logits_of(file), logits_of(plain)), f"{what}: the saved folder is not the rounded model")
+    kl, _ = distance(train.prepare(small(name), format), file)
+    # Another order of sums turns roundings of activations.
+    checks.check(kl < 1e-3, f"{what}: KL {kl} to the prepared model")
+    exact, _ = compiled(folder, "--weights", "f32")
+    kl, error = distance(train.prepare(small(name), format, activations=False), exact)
+    checks.check(kl < 1e-9 and error < 2e-5, f"{what}: KL {kl}, difference {error} without rounded activations")
+
+
+def refusal(function, *arguments, **more):
+    try:
+        function(*arguments, **more)
+    except qwen_compiler.Error as error:
+        return str(error)
+    return "nothing"
+
+
+for name in MODELS:
+    for format in ("q4_0", "q4_g128", "q8_0", "q4_m_32"):
+        check_format(name, format)
+
+# Loops of others: plain PyTorch and transformers' Trainer change the parameters that the model had before.
+model = train.prepare(small("tied"))
+before = {name: each.detach().clone() for name, each in model.named_parameters()}
+checks.expect("names", set(before), {name for name, _ in small("tied").named_parameters()})
+rows = torch.randint(2, 256, (8, 16))
+arguments = transformers.TrainingArguments(output_dir=FOLDER / "trainer", max_steps=3, per_device_train_batch_size=4, report_to=[], use_cpu=True, learning_rate=1e-2,
+                                           save_strategy="no", disable_tqdm=True)
+transformers.Trainer(model, arguments, train_dataset=[{"input_ids": row, "labels": row} for row in rows]).train()
+checks.check(all((each != before[name]).any() for name, each in model.named_parameters()), "Trainer leaves a parameter as it is")
+train.save(model, FOLDER / "trained")
+checks.check("kept exactly in q4_0" in compiled(FOLDER / "trained")[1], "a folder of Trainer's model keeps no integers")
+
+checks.expect("bf16", refusal(train.prepare, small("tied").bfloat16()),
+              "model.embed_tokens.weight has bfloat16 when float32 is needed: small updates would be lost; load the model with dtype=torch.float32")
+checks.check("there are q8_0, q4_0, q4_g128" in refusal(train.prepare, small("tied"), "nl4"), "nl4 is trained")
+checks.check("is unknown" in refusal(train.prepare, small("tied"), "q3"), "q3 is known")
+checks.check("is prepared already" in refusal(train.prepare, model), "a model is prepared twice")
+checks.check("is not prepared" in refusal(train.save, small("tied"), FOLDER / "none"), "a model that is not prepared is saved")
+checks.check("exists" in refusal(train.save, model, FOLDER / "trained"), "a folder is overwritten")
+checks.finish()
