@@ -76,11 +76,14 @@ struct qwen::WantedState {
   }
 };
 
-/// Takes the memory of an engine from a budget. Weights that are not locked
-/// come after the pages of one sequence, since the system can take their memory
-/// back, and before further pages.
-static MemoryLease takeMemory(const Manifest &manifest, uint64_t weightBytes,
-                              const WantedState &wanted, MemoryBudget &budget) {
+/// What an engine asks of a budget. Weights that are not locked come after the
+/// pages of one sequence, since the system can take their memory back, and
+/// before further pages. Where all weights count (MemoryBudget::countWeights),
+/// an engine needs the pages of one sequence and leaves half of what is free.
+static std::array<MemoryNeed, 7> memoryNeeds(const Manifest &manifest,
+                                             uint64_t weightBytes,
+                                             const WantedState &wanted,
+                                             bool countsWeights) {
   using enum MemoryUse;
   const auto page = static_cast<uint64_t>(manifest.kv.pageBytes),
              snapshot = static_cast<uint64_t>(wanted.snapshotBytes),
@@ -92,29 +95,49 @@ static MemoryLease takeMemory(const Manifest &manifest, uint64_t weightBytes,
   const int64_t pages = std::max<int64_t>(1, wanted.pages),
                 first = std::min(pages,
                                  ceilDiv(manifest.model.context, kPageTokens));
-  const MemoryNeed needs[] = {
-      {.use = Process, .bytes = kProcessBytes, .least = kProcessBytes},
-      {.use = Calls, .bytes = calls, .least = calls},
-      {.use = Sequences, .bytes = states, .least = states},
-      {.use = Snapshots,
-       .bytes = static_cast<uint64_t>(wanted.snapshots) * snapshot,
-       .least = 0,
-       .unit = std::max<uint64_t>(1, snapshot),
-       .divisor = 4,
-       .displacesWeights = true},
-      {.use = Pages,
-       .bytes = static_cast<uint64_t>(first) * page,
-       .least = page,
-       .unit = std::max<uint64_t>(1, page),
-       .displacesWeights = true},
-      {.use = Weights,
-       .bytes = weightBytes,
-       .least = wanted.options.lock ? weightBytes : 0},
-      {.use = Pages,
-       .bytes = static_cast<uint64_t>(pages - first) * page,
-       .least = 0,
-       .unit = std::max<uint64_t>(1, page)}};
-  return budget.take(manifest.model.name, needs);
+  const auto firstBytes = static_cast<uint64_t>(first) * page;
+  const bool needsWeights = wanted.options.lock || countsWeights;
+  return {{{.use = Process, .bytes = kProcessBytes, .least = kProcessBytes},
+           {.use = Calls, .bytes = calls, .least = calls},
+           {.use = Sequences, .bytes = states, .least = states},
+           {.use = Snapshots,
+            .bytes = static_cast<uint64_t>(wanted.snapshots) * snapshot,
+            .least = 0,
+            .unit = std::max<uint64_t>(1, snapshot),
+            .divisor = 4,
+            .displacesWeights = true},
+           {.use = Pages,
+            .bytes = firstBytes,
+            .least = countsWeights ? firstBytes : page,
+            .unit = std::max<uint64_t>(1, page),
+            .displacesWeights = true},
+           {.use = Weights,
+            .bytes = weightBytes,
+            .least = needsWeights ? weightBytes : 0},
+           {.use = Pages,
+            .bytes = static_cast<uint64_t>(pages - first) * page,
+            .least = 0,
+            .unit = std::max<uint64_t>(1, page),
+            .divisor = countsWeights ? uint64_t{2} : 1}}};
+}
+
+static MemoryLease takeMemory(const Manifest &manifest, uint64_t weightBytes,
+                              const WantedState &wanted, MemoryBudget &budget) {
+  return budget.take(
+      manifest.model.name,
+      memoryNeeds(manifest, weightBytes, wanted, budget.countsWeights()));
+}
+
+uint64_t qwen::leastMemory(const Artifact &artifact,
+                           const EngineOptions &options) {
+  const Manifest &manifest = artifact.manifest();
+  uint64_t sum = 0;
+  for (const MemoryNeed &need :
+       memoryNeeds(manifest, artifact.header().weights.size,
+                   WantedState(manifest, options), /*countsWeights=*/true))
+    if (__builtin_add_overflow(sum, need.least, &sum))
+      return UINT64_MAX;
+  return sum;
 }
 
 /// Makes the caches that the options ask for, or fewer pages and snapshots if

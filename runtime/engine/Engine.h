@@ -113,6 +113,8 @@ public:
   int64_t snapshotEvery() const { return everySnapshot; }
   /// Which drafter its answers have.
   Speculate speculate() const { return speculation; }
+  /// The bytes that it has of its budget.
+  uint64_t memoryBytes() const { return lease.bytes(); }
   /// A smaller model that drafts for its answers, or null.
   Engine *draftEngine() const { return drafts.get(); }
   /// Sets it, before there is a batcher. Only batchers of this engine may use
@@ -285,6 +287,10 @@ private:
   Context context = {};
   std::optional<WeightChecker> checker;
 };
+
+/// The bytes without which an engine with these options does not start where a
+/// budget counts all weights (MemoryBudget::countWeights).
+uint64_t leastMemory(const Artifact &artifact, const EngineOptions &options);
 
 /// Finds the programs of the best target for this machine in `code`. Throws
 /// Error if `artifact` lacks one.

@@ -92,6 +92,12 @@ public:
   /// Allows `bytes`, if that is less. Errors call them `name`. Leases stay.
   void limitTo(uint64_t bytes, const std::string &name);
 
+  /// Makes engines count all weights, which then displace no others, and leave
+  /// room for further engines: for models that are loaded on demand. Comes
+  /// before all leases.
+  void countWeights() { isForMany = true; }
+  bool countsWeights() const { return isForMany; }
+
   /// Gives each need its least, then the needs in their order more of what is
   /// left. Throws Error(NoMemory), which lists the uses of `name`, if there is
   /// less than the least of all. No lease changes later, so leases together may
@@ -115,6 +121,7 @@ private:
   /// What the control group or the machine allows.
   uint64_t machineLimit;
   std::string machineSource;
+  bool isForMany = false;
   /// Guards all below it.
   mutable std::mutex mutex;
   uint64_t limit;
