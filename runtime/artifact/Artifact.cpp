@@ -6,10 +6,8 @@
 #include "qwen/Support/InputError.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -60,15 +58,14 @@ void Artifact::readAhead() const {
     madvise(weightMap.data(), weightMap.size(), MADV_WILLNEED);
 }
 
+void Artifact::forget() const {
+  if (weightMap.size())
+    madvise(weightMap.data(), weightMap.size(), MADV_DONTNEED);
+}
+
 void Artifact::lock() const {
-  if (weightMap.size() == 0 || mlock(weightMap.data(), weightMap.size()) == 0)
-    return;
-  rlimit limit = {};
-  getrlimit(RLIMIT_MEMLOCK, &limit);
-  throw Error("cannot lock the " + std::to_string(weightMap.size()) +
-              " bytes of weights of " + path() +
-              " in memory: " + strerror(errno) + " (ulimit -l allows " +
-              std::to_string(limit.rlim_cur) + " bytes)");
+  if (weightMap.size())
+    weightMap.lock("weights of " + path());
 }
 
 std::span<const uint8_t> Artifact::part(FileRange range) const {

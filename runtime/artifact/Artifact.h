@@ -51,6 +51,10 @@ public:
   /// page when a token first needs it.
   void readAhead() const;
 
+  /// The system may take back the memory of the mapped weights, which are read
+  /// from the file again when they are needed.
+  void forget() const;
+
   /// Locks the weights in memory. Throws Error if the system does not allow it.
   void lock() const;
 

@@ -4,6 +4,7 @@
 
 #include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/Support/Error.h"
+#include "qwen/Support/Numa.h"
 #include "qwen/Support/OutputTarget.h"
 
 #include <cerrno>
@@ -166,6 +167,20 @@ Mapping Mapping::file(const File &file, uint64_t offset, size_t size,
 void Mapping::useHugePages() const {
   // Only a hint, so a failure is ignored.
   madvise(base, bytes, MADV_HUGEPAGE);
+}
+
+void Mapping::preferNode(int node) const {
+  qwen::preferNode(base, bytes, node);
+}
+
+void Mapping::lock(const std::string &what) const {
+  if (mlock(base, bytes) == 0)
+    return;
+  rlimit limit = {};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  throw Error("cannot lock the " + std::to_string(bytes) + " bytes of " + what +
+              " in memory: " + strerror(errno) + " (ulimit -l allows " +
+              std::to_string(limit.rlim_cur) + " bytes)");
 }
 
 void Mapping::setFile(const std::string &path) {

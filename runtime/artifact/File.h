@@ -71,6 +71,14 @@ public:
   /// addresses. Has no effect where the system has none.
   void useHugePages() const;
 
+  /// Asks the system for memory of a NUMA node at the first use of each memory
+  /// page. Another node gives what this one has not.
+  void preferNode(int node) const;
+
+  /// Locks this memory. Throws Error, which says that it is `what`, if the
+  /// system does not allow it.
+  void lock(const std::string &what) const;
+
   /// Registers this memory as a mapping of the file `path` (MappedRange).
   void setFile(const std::string &path);
 

@@ -91,6 +91,17 @@ size_t Batcher::runningCount() const {
   return std::max(count, order.size());
 }
 
+BatcherCounts &BatcherCounts::operator+=(const BatcherCounts &other) {
+  for (int64_t BatcherCounts::*sum :
+       {&BatcherCounts::steps, &BatcherCounts::promptTokens,
+        &BatcherCounts::cachedTokens, &BatcherCounts::drawnTokens,
+        &BatcherCounts::preemptions, &BatcherCounts::drafts,
+        &BatcherCounts::draftTokens, &BatcherCounts::acceptedTokens,
+        &BatcherCounts::constraintNanoseconds})
+    this->*sum += other.*sum;
+  return *this;
+}
+
 BatcherCounts Batcher::counts() const {
   BatcherCounts counts = sums;
   counts.cachedTokens = pages.cachedTokens();

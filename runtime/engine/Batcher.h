@@ -43,6 +43,9 @@ struct BatcherOptions {
 
 /// Sums since the start.
 struct BatcherCounts {
+  /// Adds those of another batcher.
+  BatcherCounts &operator+=(const BatcherCounts &other);
+
   int64_t steps = 0;
   /// Prompt tokens that ran. A token that runs again after a preemption counts
   /// again. The second token that a step runs of an answer, and those behind

@@ -50,8 +50,11 @@ static std::string cpuFolder(int cpu, const std::string &root) {
   return root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu);
 }
 
-int qwen::physicalCores(const std::vector<int> &cpus, const std::string &root) {
+/// The first of `cpus` of each core.
+static std::vector<int> oneOfEachCore(const std::vector<int> &cpus,
+                                      const std::string &root) {
   std::set<int> cores;
+  std::vector<int> first;
   for (int cpu : cpus) {
     const std::string topology = cpuFolder(cpu, root) + "/topology/";
     auto siblings = firstLine(topology + "core_cpus_list");
@@ -60,14 +63,25 @@ int qwen::physicalCores(const std::vector<int> &cpus, const std::string &root) {
     const std::set<int> threads =
         siblings ? parseCpuList(*siblings) : std::set<int>{};
     // The first hardware thread identifies the core.
-    cores.insert(threads.empty() ? cpu : *threads.begin());
+    if (cores.insert(threads.empty() ? cpu : *threads.begin()).second)
+      first.push_back(cpu);
   }
-  const double count = std::min(static_cast<double>(cores.size()),
-                                std::ceil(controlGroupCpus(root)));
+  return first;
+}
+
+/// The number of cores that the control groups let run.
+static int withinQuota(size_t cores, const std::string &root) {
+  const double count =
+      std::min(static_cast<double>(cores), std::ceil(controlGroupCpus(root)));
   return std::max(1, static_cast<int>(count));
 }
 
-int qwen::usableCores(const std::vector<int> &cpus, const std::string &root) {
+int qwen::physicalCores(const std::vector<int> &cpus, const std::string &root) {
+  return withinQuota(oneOfEachCore(cpus, root).size(), root);
+}
+
+std::vector<int> qwen::usableCpus(const std::vector<int> &cpus,
+                                  const std::string &root) {
   std::vector<std::pair<int, long>> capacities;
   long fastest = 0;
   for (int cpu : cpus) {
@@ -89,7 +103,11 @@ int qwen::usableCores(const std::vector<int> &cpus, const std::string &root) {
   for (const auto &[cpu, capacity] : capacities)
     if (capacity * 3 >= fastest && (!hybrid || hybrid->contains(cpu)))
       fast.push_back(cpu);
-  return physicalCores(fast, root);
+  return oneOfEachCore(fast, root);
+}
+
+int qwen::usableCores(const std::vector<int> &cpus, const std::string &root) {
+  return withinQuota(usableCpus(cpus, root).size(), root);
 }
 
 int qwen::defaultThreads() { return usableCores(affinityCpus()); }

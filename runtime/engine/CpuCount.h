@@ -30,6 +30,11 @@ int physicalCores(const std::vector<int> &cpus, const std::string &root = "");
 /// list in cpu_core.
 int usableCores(const std::vector<int> &cpus, const std::string &root = "");
 
+/// The first of `cpus` of each core that usableCores counts, ascending; all of
+/// them, whatever a quota says.
+std::vector<int> usableCpus(const std::vector<int> &cpus,
+                            const std::string &root = "");
+
 /// usableCores(affinityCpus()).
 int defaultThreads();
 

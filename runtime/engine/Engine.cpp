@@ -215,21 +215,23 @@ Engine::Engine(const Artifact &artifact, ThreadPool &pool,
 
 Engine::Engine(const Artifact &artifact, std::shared_ptr<ThreadPool> pool,
                const std::shared_ptr<MemoryBudget> &budget,
-               const EngineOptions &options)
+               const EngineOptions &options, const uint8_t *weights)
     : Engine(artifact.manifest(),
-             std::array{WeightImage(artifact.weights(),
+             std::array{WeightImage(weights ? weights : artifact.weights(),
                                     artifact.header().weights.size)},
-             artifact.header().weights.size, {}, std::move(pool), *budget,
-             WantedState(artifact.manifest(), options)) {
+             weights ? 0 : artifact.header().weights.size, {}, std::move(pool),
+             *budget, WantedState(artifact.manifest(), options)) {
   // Before the code is checked: an error about the target says more than one
   // about a checksum.
   artifact.selectTarget(hostArch(), hostFeatures());
   code = std::make_unique<const ElfMapping>(artifact.loadCode());
+  entries = findPrograms(artifact, *code);
+  if (weights)
+    return;
   if (options.lock)
     artifact.lock();
   else
     artifact.readAhead();
-  entries = findPrograms(artifact, *code);
   if (options.check == WeightCheck::Now)
     artifact.checkWeights();
   else if (options.check == WeightCheck::Background)
@@ -287,6 +289,11 @@ Engine::Engine(const Manifest &manifest, std::span<const WeightImage> images,
   stopPositions.resize(count);
   failures.reserve(count);
 
+  if (const std::optional<int> node = pool->node()) {
+    arena.preferNode(*node);
+    result.preferNode(*node);
+    sequenceState.preferNode(*node);
+  }
   context.images = this->images.data();
   // A tile of a product stores to tokens that lie far apart.
   arena.useHugePages();

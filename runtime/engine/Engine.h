@@ -81,10 +81,12 @@ public:
   Engine(const Artifact &artifact, ThreadPool &pool,
          const EngineOptions &options = {});
 
-  /// The same, with threads and memory that several engines share.
+  /// The same, with threads and memory that several engines share. `weights`,
+  /// if it is not null, is the model's image: the artifact's or a copy, which
+  /// the caller has locked or read, checked and counted.
   Engine(const Artifact &artifact, std::shared_ptr<ThreadPool> pool,
          const std::shared_ptr<MemoryBudget> &budget,
-         const EngineOptions &options);
+         const EngineOptions &options, const uint8_t *weights = nullptr);
 
   /// Runs code that is in this process over `weights`: an entry for each of the
   /// manifest's programs. `manifest` and `pool` must outlive the engine.
@@ -105,6 +107,10 @@ public:
 
   const Manifest &manifest() const { return model; }
   int32_t threads() const { return pool->size(); }
+  /// Where its threads run: "CPUs 0-7 of node 0", or how many they are.
+  std::string describeThreads() const { return pool->describe(); }
+  /// See ThreadPool::bindCaller.
+  void bindCaller() const { pool->bindCaller(); }
   /// Maximum number of tokens in a call.
   int64_t maxCallTokens() const { return callTokens; }
   /// Maximum number of rows of each kind in a call.

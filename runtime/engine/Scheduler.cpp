@@ -92,6 +92,21 @@ SchedulerCounts Scheduler::counts() const {
   return latest;
 }
 
+size_t Scheduler::load() const {
+  const std::lock_guard lock(mutex);
+  return submitted;
+}
+
+SchedulerCounts &SchedulerCounts::operator+=(const SchedulerCounts &other) {
+  waiting += other.waiting;
+  held += other.held;
+  running += other.running;
+  freePages += other.freePages;
+  keptPages += other.keptPages;
+  sums += other.sums;
+  return *this;
+}
+
 bool Scheduler::takeArrived() {
   {
     std::unique_lock lock(mutex);

@@ -29,6 +29,9 @@ struct SchedulerOptions {
 
 /// What a scheduler does now, and sums since its start.
 struct SchedulerCounts {
+  /// Adds those of another scheduler.
+  SchedulerCounts &operator+=(const SchedulerCounts &other);
+
   size_t waiting = 0;
   /// Series of the waiting ones that wait for their readers. They take no place
   /// in the queue.
@@ -74,6 +77,8 @@ public:
 
   /// As of the last step.
   SchedulerCounts counts() const;
+  /// Number of series that have not ended.
+  size_t load() const;
 
 private:
   void serve();

@@ -74,6 +74,11 @@ public:
   /// The base of each cache, for Context::caches.
   uint8_t *const *caches() const { return bases.data(); }
   int64_t pages() const { return static_cast<int64_t>(references.size()); }
+  /// All caches take memory of a NUMA node, where it has some.
+  void preferNode(int node) const {
+    for (const Cache &cache : memory)
+      cache.memory.preferNode(node);
+  }
   /// Number of pages that no sequence holds, kept ones too.
   int64_t freePages() const { return freeCount; }
   /// Number of kept pages, free or not.

@@ -7,6 +7,7 @@
 
 #include "qwen/Support/ControlGroups.h"
 #include "qwen/Support/Error.h"
+#include "qwen/Support/Numa.h"
 #include "qwen/Support/Process.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include <system_error>
 #include <tuple>
 #include <unistd.h>
+#include <utility>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -63,8 +65,15 @@ static int32_t checked(int32_t count) {
   return count;
 }
 
-ThreadPool::ThreadPool(int32_t threadCount)
-    : count(checked(threadCount)),
+static std::atomic<uint64_t> lastPool = 0;
+
+ThreadPool::ThreadPool(int32_t threads) : ThreadPool(threads, CoreGroup()) {}
+
+ThreadPool::ThreadPool(const CoreGroup &group)
+    : ThreadPool(static_cast<int32_t>(group.cpus.size()), group) {}
+
+ThreadPool::ThreadPool(int32_t threadCount, CoreGroup group)
+    : count(checked(threadCount)), cores(std::move(group)), serial(++lastPool),
       // Spinning uses up a quota just as work does.
       cpus(static_cast<int32_t>(
           std::min(static_cast<double>(affinityCpus().size()),
@@ -83,6 +92,13 @@ ThreadPool::ThreadPool(int32_t threadCount)
                     std::to_string(started) + " started; use fewer with -t",
                 ErrorKind::NoMemory);
   }
+}
+
+std::string ThreadPool::describe() const {
+  if (cores.cpus.empty())
+    return std::to_string(count) + " threads";
+  return "CPUs " + cpuListText(cores.cpus) + " of node " +
+         std::to_string(cores.node);
 }
 
 ThreadPool::~ThreadPool() {
@@ -108,7 +124,21 @@ void ThreadPool::bind(Context &to) {
   to.shares = work.table().data();
 }
 
+void ThreadPool::bindToCore(int32_t thread) const {
+  // A core that has been taken away since then costs speed and no bits.
+  if (!cores.cpus.empty())
+    bindThread({&cores.cpus[static_cast<size_t>(thread)], 1});
+}
+
+void ThreadPool::bindCaller() const {
+  // The pool that has bound this thread.
+  thread_local uint64_t boundBy = 0;
+  if (std::exchange(boundBy, serial) != serial)
+    bindToCore(0);
+}
+
 void ThreadPool::runOnAll(const Task &newTask) {
+  bindCaller();
   if (getpid() != owner)
     throw Error("the model was loaded before fork and its threads stayed in "
                 "the parent process; load it again in this one");
@@ -150,6 +180,7 @@ void ThreadPool::forEach(size_t items,
 }
 
 void ThreadPool::serve(int32_t thread) {
+  bindToCore(thread);
   for (uint32_t seen = 0;; ++seen) {
     waitChange(runs, seen, thread);
     if (stopping)

@@ -9,6 +9,7 @@
 #ifndef QWEN_RUNTIME_ENGINE_THREADPOOL_H
 #define QWEN_RUNTIME_ENGINE_THREADPOOL_H
 
+#include "engine/CoreGroups.h"
 #include "engine/Turns.h"
 #include "engine/WorkShares.h"
 
@@ -18,7 +19,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -45,6 +48,9 @@ public:
   /// Throws Error if the system cannot start the threads or `threads` is not in
   /// [1, kMaxThreads].
   explicit ThreadPool(int32_t threads);
+  /// A thread for each core of a group, which it does not leave. A thread that
+  /// calls `run` is bound to the first core from then on.
+  explicit ThreadPool(const CoreGroup &group);
   ~ThreadPool();
   ThreadPool(const ThreadPool &) = delete;
   ThreadPool &operator=(const ThreadPool &) = delete;
@@ -52,12 +58,21 @@ public:
   static constexpr int32_t kMaxThreads = 1024;
 
   int32_t size() const { return count; }
+  /// The NUMA node of its cores; nothing if its threads may run on any core.
+  std::optional<int> node() const {
+    return cores.cpus.empty() ? std::nullopt : std::optional(cores.node);
+  }
+  /// "CPUs 0-7 of node 0", or "8 threads" that may run on any core.
+  std::string describe() const;
   /// Number of calls that run or wait for their turn.
   uint64_t callers() const { return turns.callers(); }
 
   /// Static shares for Context::shares, [size() + 1]. They start equal and
   /// follow the measured speed of the threads.
   std::span<const uint32_t> shares() const { return work.table(); }
+
+  /// Binds the calling thread as `run` does, before its time counts.
+  void bindCaller() const;
 
   /// Runs forward(context, t, size()) on every thread t and returns when all
   /// have ended. `context` must have this pool's barrier, barrierState and
@@ -91,6 +106,10 @@ private:
     size_t phase = 0;
   };
 
+  ThreadPool(int32_t threads, CoreGroup group);
+  /// Binds the calling thread to core `thread` of the group, if there is one.
+  void bindToCore(int32_t thread) const;
+
   /// What each thread does in a run.
   using Task = std::function<void(int32_t thread)>;
 
@@ -107,6 +126,10 @@ private:
   bool inTheWay(int32_t thread) const;
 
   const int32_t count;
+  /// Empty if the threads may run on any core.
+  const CoreGroup cores;
+  /// The number of the pool in this process, from 1.
+  const uint64_t serial;
   /// CPUs that the threads may use.
   const int32_t cpus;
   WorkShares work;

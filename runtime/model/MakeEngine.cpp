@@ -67,14 +67,15 @@ startDraftModel(const Model &model, const std::string &file,
 std::unique_ptr<Engine>
 qwen::makeEngine(const Model &model, std::shared_ptr<ThreadPool> pool,
                  const std::shared_ptr<MemoryBudget> &budget,
-                 const EngineOptions &options, const std::string &draftModel) {
+                 const EngineOptions &options, const std::string &draftModel,
+                 const uint8_t *weights) {
   // Its pages come first, because the model's take what is left.
   std::shared_ptr<Engine> drafts;
   if (!draftModel.empty() && options.speculate == Speculate::Auto &&
       stepBackOf(model.manifest()) > 0)
     drafts = startDraftModel(model, draftModel, pool, budget, options);
   auto engine = std::make_unique<Engine>(model.artifact(), std::move(pool),
-                                         budget, options);
+                                         budget, options, weights);
   engine->setDraftEngine(std::move(drafts));
   return engine;
 }

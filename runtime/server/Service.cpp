@@ -50,9 +50,18 @@ static ToolSupport toolSupport(const Model &model, const std::string &name) {
   }
 }
 
+static std::vector<Engine *>
+withOthers(Engine &engine, std::span<const std::unique_ptr<Engine>> others) {
+  std::vector<Engine *> all = {&engine};
+  for (const auto &other : others)
+    all.push_back(other.get());
+  return all;
+}
+
 Service::Service(const Model &servedModel, Engine &engine,
                  const SchedulerOptions &scheduling,
-                 const ServerOptions &options, bool keyIsNeeded)
+                 const ServerOptions &options, bool keyIsNeeded,
+                 std::span<const std::unique_ptr<Engine>> others)
     : artifact(servedModel.artifact()), manifest(artifact.manifest()),
       tokenizer(servedModel.tokenizer()),
       chatTemplate(servedModel.chatTemplate()),
@@ -61,7 +70,7 @@ Service::Service(const Model &servedModel, Engine &engine,
       tools(toolSupport(servedModel, options.toolFormat)),
       turns(format ? turnRulesOf(*format) : TurnRules()),
       hasSnapshots(engine.state().maxSnapshots() > 0),
-      sequences(engine.state().maxSequences()),
+      sequences(engine.state().maxSequences() * (1 + std::ssize(others))),
       allowSpecial(options.allowSpecial), needsKey(keyIsNeeded),
       keysShareCache(options.keysShareCache), hasPage(!options.noPage),
       templateVariables(parseJsonObject<ordered_json>(
@@ -81,9 +90,8 @@ Service::Service(const Model &servedModel, Engine &engine,
            .emptyInput = tokenizer.appendedToken().has_value(),
            .ignoreUnknown = options.ignoreUnknown,
            .defaults = describeSampling(samplerOptions(manifest.generation))}),
-      pages(engine.state().pages()),
       mostBytes(tokenizer.mostBytes(manifest.model.context)),
-      scheduler(engine, scheduling),
+      schedulers(withOthers(engine, others), scheduling),
       grammarThreads(limits.hasGrammars ? GrammarThreads::kThreads : 0,
                      scheduling.onStep) {}
 
@@ -314,6 +322,7 @@ Reply Service::start(Exchange exchange, const Framing &framing,
   }
   resolveTexts(tokenizer, parameters.sampling);
   task.root = rootOf(request, parameters.cacheSalt);
+  Scheduler &scheduler = schedulers.choose(task.prompts.front(), task.root);
   auto generation = std::make_shared<Generation>(std::move(task), tokenizer,
                                                  scheduler, metrics, wake);
   exchange.answer->begin(generation, framing);
@@ -359,5 +368,5 @@ void Service::addPrompts(
 }
 
 std::string Service::metricsText() const {
-  return metrics.text(scheduler.counts(), pages, model());
+  return metrics.text(schedulers.counts(), schedulers.pages(), model());
 }

@@ -8,6 +8,7 @@
 #ifndef QWEN_RUNTIME_SERVER_SERVICE_H
 #define QWEN_RUNTIME_SERVER_SERVICE_H
 
+#include "engine/GroupSchedulers.h"
 #include "engine/RootTable.h"
 #include "model/Model.h"
 #include "model/Turns.h"
@@ -34,14 +35,15 @@ struct ToolSupport {
 /// all that a request refers to outlives its last call.
 class Service final : public HttpHandler {
 public:
-  /// `engine` is the model's, and nothing else may use it. Both must outlive
-  /// the service; so must what `scheduling` refers to, whose `onStep` is also
-  /// called after each grammar, by its thread. `needsKey`: requests
-  /// need a key. Throws Error if the model has no tokenizer, its chat template
-  /// is not supported, an option is not right or the system gives no thread.
+  /// `engine` is the model's, `others` are its engines on further groups of
+  /// cores, and nothing else may use them. All must outlive the service; so
+  /// must what `scheduling` refers to, whose `onStep` is also called after each
+  /// grammar, by its thread. `needsKey`: requests need a key. Throws Error if
+  /// the model has no tokenizer, its chat template is not supported, an option
+  /// is not right or the system gives no thread.
   Service(const Model &model, Engine &engine,
           const SchedulerOptions &scheduling, const ServerOptions &options,
-          bool needsKey);
+          bool needsKey, std::span<const std::unique_ptr<Engine>> others = {});
 
   Reply handle(HttpRequest request, const WakeFn &wake) override;
   bool isOpen(std::string_view path) const override {
@@ -58,7 +60,7 @@ public:
   const std::string &model() const { return names.front(); }
   std::string metricsText() const;
   /// Number of sequences that run.
-  size_t running() const { return scheduler.counts().running; }
+  size_t running() const { return schedulers.counts().running; }
   /// Throws ApiError after drain().
   void requireRunning() const;
 
@@ -100,7 +102,7 @@ public:
   const ToolSupport tools;
   const TurnRules turns;
   const bool hasSnapshots;
-  /// Number of sequences that may run at the same time.
+  /// Number of sequences that may run at the same time, in all engines.
   const int64_t sequences;
   /// Read special tokens in the text of messages.
   const bool allowSpecial;
@@ -138,7 +140,6 @@ private:
   /// What prompts of a request must share.
   RootRef rootOf(const HttpRequest &request, const std::string &salt);
 
-  const int64_t pages;
   /// Maximum number of bytes of a text that fits into the context.
   const uint64_t mostBytes;
   Metrics metrics;
@@ -148,7 +149,7 @@ private:
   std::unique_ptr<GrammarCompiler> grammars;
   std::atomic<bool> draining = false;
   /// Ends before all others but the last.
-  Scheduler scheduler;
+  GroupSchedulers schedulers;
   /// Uses all others, and ends first.
   GrammarThreads grammarThreads;
 };

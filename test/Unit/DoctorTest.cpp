@@ -1,8 +1,11 @@
 //===- DoctorTest.cpp - What changes the speed of a machine ---------------===//
 
 #include "Doctor.h"
+#include "Groups.h"
+#include "MemorySpeed.h"
 
 #include "TempDir.h"
+#include "engine/CpuCount.h"
 
 #include <gtest/gtest.h>
 
@@ -141,11 +144,55 @@ TEST_F(DoctorTest, MemoryThatIsShortOrSlow) {
             "32.0 GiB, of which a program can get 1.0 GiB; the control group "
             "allows 1.0 GiB -> weights b");
   write("sys/devices/system/node/online", "0-1");
-  EXPECT_EQ(look("numa").substr(0, 20), "2 nodes -> numactl -");
+  EXPECT_EQ(look("numa").substr(0, 37),
+            "2 nodes -> serve with --replicas auto");
   machine.memorySpeed = [](int32_t) { return 9e9; };
   EXPECT_NE(look("bandwidth").find("-> fill all memory channels"),
             std::string::npos);
   machine.lockableBytes = 8 << 20;
   EXPECT_EQ(look("lockable"),
             "8 MiB; --lock of a larger model needs ulimit -l unlimited");
+}
+
+TEST_F(DoctorTest, GroupsOfCores) {
+  EXPECT_EQ(look("replicas"), "auto is one engine on 4 cores");
+  machine.cpus.clear();
+  for (int i = 0; i < 32; ++i)
+    machine.cpus.push_back(i);
+  EXPECT_EQ(look("replicas"),
+            "auto is one engine on 32 cores; for models that fit in the "
+            "caches, --replicas 4 replaces numactl -C 0-7 -m 0; numactl -C "
+            "8-15 -m 0; numactl -C 16-23 -m 0; numactl -C 24-31 -m 0");
+  write("sys/devices/system/node/online", "0-1");
+  write("sys/devices/system/node/node0/cpulist", "0-7,16-23");
+  write("sys/devices/system/node/node1/cpulist", "8-15,24-31");
+  for (int i = 0; i < 32; ++i)
+    write("sys/devices/system/cpu/cpu" + std::to_string(i) +
+              "/topology/core_cpus_list",
+          std::to_string(i % 16) + "," + std::to_string(i % 16 + 16));
+  EXPECT_EQ(look("replicas"), "auto is 2 engines, in place of numactl -C 0-7 "
+                              "-m 0; numactl -C 8-15 -m 1");
+}
+
+TEST(GroupFlags, CopyWeightsWhereOtherNodesAreSlow) {
+  const std::vector<CoreGroup> two = {{{0, 1}, 0}, {{2, 3}, 1}};
+  const std::vector<CoreGroup> same = {{{0, 1}, 1}, {{2, 3}, 1}};
+  double other = 7.1e9;
+  const auto speed = [&](const std::vector<int> &cpus, int node) {
+    EXPECT_EQ(cpus, (std::vector<int>{0, 1}));
+    return node == 0 ? 10e9 : other;
+  };
+  const auto copies = [&](NumaWeights weights,
+                          std::span<const CoreGroup> groups) {
+    return copiesWeights(weights, groups, speed);
+  };
+  EXPECT_FALSE(copies(NumaWeights::Auto, two));
+  other = 6.9e9;
+  EXPECT_TRUE(copies(NumaWeights::Auto, two));
+  EXPECT_FALSE(copies(NumaWeights::Share, two));
+  EXPECT_TRUE(copies(NumaWeights::Copy, two));
+  EXPECT_FALSE(copies(NumaWeights::Auto, same));
+  EXPECT_TRUE(copies(NumaWeights::Copy, same));
+  EXPECT_FALSE(copies(NumaWeights::Copy, {}));
+  EXPECT_GT(nodeSpeed({affinityCpus().front()}, 0), 0);
 }

@@ -5,12 +5,15 @@
 #include "ReadStreams.h"
 
 #include "qwen/Support/ControlGroups.h"
+#include "qwen/Support/Numa.h"
 #include "qwen/Support/Pages.h"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <exception>
+#include <optional>
 #include <sys/mman.h>
 #include <thread>
 
@@ -56,13 +59,16 @@ double qwen::readSpeed(const ReadPattern &pattern, const uint8_t *base,
   return static_cast<double>(bytes) / seconds.count();
 }
 
-double qwen::memorySpeed(int32_t threads) {
+/// memorySpeed with memory of a node, or of any.
+static double bestSpeed(int32_t threads, std::optional<int> node) {
   constexpr uint64_t kMost = uint64_t{512} << 20, kUnit = uint64_t{1} << 20;
   const uint64_t bytes =
       std::clamp(freeMemory().value_or(kMost) / 4, kUnit, kMost) / kUnit *
       kUnit;
   const Pages pages(bytes, Place::Memory, "the measurement of memory");
   auto *base = pages.as<uint8_t>();
+  if (node)
+    preferNode(base, bytes, *node);
   // Weights lie in huge pages where the system has some.
   madvise(base, bytes, MADV_HUGEPAGE);
   // Pages that nobody wrote are one page of zeros.
@@ -72,4 +78,25 @@ double qwen::memorySpeed(int32_t threads) {
     for (const ReadPattern &pattern : readPatterns())
       best = std::max(best, readSpeed(pattern, base, bytes, threads));
   return best;
+}
+
+double qwen::memorySpeed(int32_t threads) {
+  return bestSpeed(threads, std::nullopt);
+}
+
+double qwen::nodeSpeed(const std::vector<int> &cpus, int node) {
+  double speed = 0;
+  std::exception_ptr failure;
+  // The threads that it starts have its mask.
+  std::thread([&] {
+    bindThread(cpus);
+    try {
+      speed = bestSpeed(static_cast<int32_t>(cpus.size()), node);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure)
+    std::rethrow_exception(failure);
+  return speed;
 }

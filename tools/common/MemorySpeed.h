@@ -29,6 +29,10 @@ double readSpeed(const ReadPattern &pattern, const uint8_t *base, size_t bytes,
 /// quarter of the free memory is less. Throws Error if there is none.
 double memorySpeed(int32_t threads);
 
+/// The same with a thread for each of these logical CPUs, on which they stay,
+/// and memory of a NUMA node.
+double nodeSpeed(const std::vector<int> &cpus, int node);
+
 } // namespace qwen
 
 #endif // QWEN_TOOLS_MEMORYSPEED_H

@@ -367,7 +367,13 @@ void qwen::run::addBench(const Command &program) {
       .excludes(depth)
       .excludes(replay);
   addRun(sub, *command, {EnginePart::Answers});
-  sub.onRun([command, sub] {
+  addGroups(sub, command->groups);
+  const Option groups = sub.option("--replicas");
+  for (const char *other :
+       {"--bandwidth", "--clients", "--depth", "--profile", "--replay"})
+    groups.excludes(sub.option(other));
+  sub.option("--numa").needs(groups);
+  sub.onRun([command, sub, groups] {
     if (command->engine.speculate != Speculate::Off &&
         command->replay.empty() && command->clients.empty())
       throw UsageError(sub, "--speculate needs --replay or --clients");
@@ -377,6 +383,8 @@ void qwen::run::addBench(const Command &program) {
       benchReplay(*command);
     else if (!command->clients.empty())
       benchClients(*command);
+    else if (groups.isGiven())
+      benchGroups(*command);
     else
       bench(*command);
   });

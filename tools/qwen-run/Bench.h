@@ -77,6 +77,9 @@ struct Summary {
 Summary summary(std::vector<double> values);
 /// Compares decoding through a scheduler with decoding without it.
 void benchClients(const BenchCommand &command);
+/// Measures engines on groups of cores side by side, and one engine on all of
+/// the cores with as many sequences.
+void benchGroups(const BenchCommand &command);
 /// Compares the replay of texts with drafts with the replay without.
 void benchReplay(const BenchCommand &command);
 /// Throws Error if a run does not fit in the context.

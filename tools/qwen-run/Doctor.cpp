@@ -7,7 +7,9 @@
 #include "JsonOutput.h"
 #include "MemorySpeed.h"
 #include "Output.h"
+#include "engine/CoreGroups.h"
 #include "engine/CpuCount.h"
+#include "engine/ThreadPool.h"
 
 #include "qwen/ABI/Isas.h"
 #include "qwen/Support/ControlGroups.h"
@@ -274,9 +276,41 @@ static Report checkNodes(const Machine &machine) {
   const size_t nodes = online ? parseCpuList(*online).size() : 1;
   if (nodes < 2)
     return {count(1, "node")};
-  return {count(nodes, "node"), "numactl --interleave=all qwen-run ... reads "
-                                "weights from all of them; -N 0 -m 0 stays in "
-                                "one"};
+  return {count(nodes, "node"),
+          "serve with --replicas auto; for one answer at a time, numactl "
+          "--interleave=all qwen-run ... reads weights from all of them"};
+}
+
+/// "numactl -C 0-7 -m 0" for each group, as users wrote it by hand.
+static std::string numactlOf(const std::vector<CoreGroup> &groups) {
+  std::string text;
+  for (const CoreGroup &group : groups)
+    text += (text.empty() ? "" : "; ") + std::string("numactl -C ") +
+            cpuListText(group.cpus) + " -m " + std::to_string(group.node);
+  return text;
+}
+
+/// What --replicas auto does, and what it replaces. Groups of 8 cores are for
+/// weights that fit in the caches: threads then wait for each other, not for
+/// memory.
+static Report checkGroups(const Machine &machine) {
+  constexpr size_t kCoresOfGroup = 8;
+  const std::vector<CorePlace> cores =
+      corePlaces(machine.cpus, ThreadPool::kMaxThreads, machine.root);
+  if (cores.empty())
+    return {"unknown"};
+  const int nodes = nodesOf(cores);
+  std::string found =
+      nodes == 1
+          ? "auto is one engine on " + count(cores.size(), "core")
+          : "auto is " + std::to_string(nodes) + " engines, in place of " +
+                numactlOf(coreGroups(cores, nodes));
+  const auto small = static_cast<int>(cores.size() / kCoresOfGroup);
+  if (small > nodes)
+    found += "; for models that fit in the caches, --replicas " +
+             std::to_string(small) + " replaces " +
+             numactlOf(coreGroups(cores, small));
+  return {found};
 }
 
 static Report checkBandwidth(const Machine &machine) {
@@ -340,8 +374,8 @@ static constexpr Check kChecks[] = {
     {"load", checkLoad},         {"governor", checkGovernor},
     {"turbo", checkTurbo},       {"huge pages", checkHugePages},
     {"memory", checkMemory},     {"bandwidth", checkBandwidth},
-    {"numa", checkNodes},        {"swap", checkSwap},
-    {"lockable", checkLock},
+    {"numa", checkNodes},        {"replicas", checkGroups},
+    {"swap", checkSwap},         {"lockable", checkLock},
 };
 
 std::vector<Finding> qwen::run::examine(const Machine &machine) {

@@ -2,6 +2,7 @@
 
 #include "Options.h"
 #include "CommandTree.h"
+#include "MemorySpeed.h"
 #include "Output.h"
 #include "TableOptions.h"
 
@@ -316,15 +317,32 @@ std::shared_ptr<MemoryBudget> RunFlags::budget() const {
   return result;
 }
 
-std::unique_ptr<Engine>
-RunFlags::start(const Model &model, const EngineOptions &engineOptions) const {
+void RunFlags::reportDrafts(const Model &model,
+                            const EngineOptions &engineOptions) const {
   if (engineOptions.speculate > Speculate::Auto || !draftModel.empty())
     if (const std::string why =
             whyNoDrafts(engineOptions.speculate, model.manifest());
         !why.empty())
       writeError("qwen-run: " + model.path() + " gets no drafts: " + why +
                  "\n");
+}
+
+std::unique_ptr<Engine>
+RunFlags::start(const Model &model, const EngineOptions &engineOptions) const {
+  reportDrafts(model, engineOptions);
   return makeEngine(model, pool(), budget(), engineOptions, draftModel);
+}
+
+EngineGroups RunFlags::startGroups(const Model &model,
+                                   const EngineOptions &engineOptions) const {
+  const std::vector<CoreGroup> chosen =
+      chooseGroups(groups, limitThreads(engine.threads));
+  if (chosen.empty())
+    return EngineGroups(start(model, engineOptions));
+  reportDrafts(model, engineOptions);
+  return {model,      chosen,
+          budget(),   engineOptions,
+          draftModel, copiesWeights(groups.weights, chosen, nodeSpeed)};
 }
 
 EngineOptions RunFlags::options(const Model &model) const {

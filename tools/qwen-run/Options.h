@@ -10,10 +10,11 @@
 
 #include "CommandLine.h"
 #include "CompileOptions.h"
+#include "Groups.h"
 #include "cache/CompiledModel.h"
 #include "engine/BeamSearch.h"
 #include "engine/Sampler.h"
-#include "model/MakeEngine.h"
+#include "model/EngineGroups.h"
 
 #include "qwen/Support/OutputTarget.h"
 
@@ -87,6 +88,8 @@ struct RunFlags {
   std::string draftModel;
   /// Whether there may be more threads than cores.
   bool anyThreads = false;
+  /// For commands with addGroups.
+  GroupFlags groups;
 
   /// The threads and options with these flags, as far as this machine can
   /// follow them. Both report on standard error what it cannot follow.
@@ -98,6 +101,15 @@ struct RunFlags {
   /// on standard error that the model cannot have the drafts of an option.
   std::unique_ptr<Engine> start(const Model &model,
                                 const EngineOptions &engineOptions) const;
+  /// The same on the groups of cores of these flags, or one engine without.
+  EngineGroups startGroups(const Model &model,
+                           const EngineOptions &engineOptions) const;
+
+private:
+  /// Reports on standard error why the model gets no drafts, if it gets none
+  /// of those that the flags ask for.
+  void reportDrafts(const Model &model,
+                    const EngineOptions &engineOptions) const;
 };
 
 /// Adds a model, an argument of a command whose part there is `part`, and the

@@ -49,6 +49,14 @@ struct LateSignalsBlocked {
 };
 } // namespace
 
+/// A line for each engine of several.
+static void logGroups(std::span<const std::unique_ptr<Engine>> engines,
+                      LogLines &log) {
+  for (size_t i = 0; engines.size() > 1 && i < engines.size(); ++i)
+    log.write("qwen-run: engine " + std::to_string(i) + " runs on " +
+              engines[i]->describeThreads());
+}
+
 static void serve(const ServiceFlags &command) {
   const server::ServerOptions &chosen = command.server;
   const std::vector<std::string> keys = readKeys(chosen.keyFile);
@@ -62,14 +70,17 @@ static void serve(const ServiceFlags &command) {
   Model model = command.openModel();
   SchedulerOptions options = command.schedulerOptions();
   options.onStep = [&http] { http.wake(); };
-  const std::unique_ptr<Engine> engine = command.startEngine(model);
-  server::Service service(model, *engine, options, chosen, !keys.empty());
+  const EngineGroups groups = command.startEngines(model);
+  const std::span engines = groups.engines();
+  server::Service service(model, *engines.front(), options, chosen,
+                          !keys.empty(), engines.subspan(1));
   http.run(service, [&] {
     log.write("qwen-run: " + printable(service.model()) + " answers on " +
               http.address());
+    logGroups(engines, log);
   });
   // Damage that requests have met is the error of this program, too.
-  engine->finishCheck([] { return true; });
+  engines.front()->finishCheck([] { return true; });
 }
 
 /// "--kv-pages" as QWEN_RUN_KV_PAGES.
@@ -153,6 +164,7 @@ void qwen::run::addServe(const Command &program) {
   certificate.needs(sub.option("--tls-key").needs(certificate));
   addRun(sub, *command,
          {EnginePart::Sequences, EnginePart::Snapshots, EnginePart::Answers});
+  addGroups(sub, command->groups);
   addVariables(sub);
   sub.onRun([command] { serve(*command); });
 }

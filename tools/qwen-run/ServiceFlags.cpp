@@ -10,11 +10,19 @@ Model ServiceFlags::openModel() const {
   return Model(file.path(), std::move(chatTemplate));
 }
 
-std::unique_ptr<Engine> ServiceFlags::startEngine(const Model &model) const {
+EngineOptions ServiceFlags::engineOptions(const Model &model) const {
   EngineOptions chosen = options(model);
   if (server.noPrefixCache)
     chosen.snapshotBytes = 0;
-  return start(model, chosen);
+  return chosen;
+}
+
+std::unique_ptr<Engine> ServiceFlags::startEngine(const Model &model) const {
+  return start(model, engineOptions(model));
+}
+
+EngineGroups ServiceFlags::startEngines(const Model &model) const {
+  return startGroups(model, engineOptions(model));
 }
 
 SchedulerOptions ServiceFlags::schedulerOptions() const {
