@@ -137,7 +137,7 @@ def with_formats(text):
     option = re.search(r"^  --weights .*?(?=^  -)", output("qwen-opt", "--help"), re.MULTILINE | re.DOTALL)[0]
     option = re.sub(r"\s+", " ", option).strip()
     keep = re.search(r"; keep: (.*?);", option)[1]
-    plans = [(f"`{name}`", "", use) for name, use in re.findall(r"; (?!keep)(\w+): (.*?)(?=;|$)", option)]
+    plans = [(f"`{name}`", "", use) for name, use in re.findall(r"; (?!keep)([\w-]+): (.*?)(?=;|$)", option)]
     formats = sorted(re.findall(r"; (\w+) \(([\d.]+) bits\): (.*?)(?=;|$)", option), key=lambda row: -float(row[1]))
     rows = [("`keep`", "", keep), *plans, *((f"`{name}`", bits, use) for name, bits, use in formats)]
     table = "| format | bits a weight | when to use it |\n|---|---|---|\n" + "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -376,7 +376,7 @@ ROWS = [
     Row("no output", None, f"qwen-opt {QWEN3}", 2,
         "qwen-opt: -o or --emit is missing (see qwen-opt --help)"),
     Row("another format", None, f"qwen-opt {QWEN3} -o out/model.qwen --weights q3_0", 2,
-        "qwen-opt: --weights: q3_0 not in {keep,mixed,f32,bf16,q8_0,q4_0,q4_g128,q4_m_32,nl4,q6_k,q4_k,q5_k,nl4_xs,q5_0,q5_m_32,q4_m_64,q4_m_128,q4_z_32,q4_z_64,q4_z_128,fp4} (see qwen-opt --help)"),
+        "qwen-opt: --weights: q3_0 not in {keep,mixed,mix-q4_0,mix-iq4_xs,mix-iq4_nl,mix-q4_k_s,mix-q4_k_m,mix-q5_0,mix-q5_k_s,mix-q5_k_m,mix-q6_k,f32,bf16,q8_0,q4_0,q4_g128,q4_m_32,nl4,q6_k,q4_k,q5_k,nl4_xs,q5_0,q5_m_32,q4_m_64,q4_m_128,q4_z_32,q4_z_64,q4_z_128,fp4} (see qwen-opt --help)"),
     Row("a stage and an output", None, f"qwen-opt {QWEN3} -o out/model.qwen --emit=graph", 2,
         "qwen-opt: -o excludes --emit (see qwen-opt --help)"),
     Row("no checkpoint", None, "qwen-opt -o x", 2,

@@ -12,6 +12,7 @@ from checks import Checks, run, weight_formats
 STORIES, INPUTS, WORK = (pathlib.Path(a) for a in sys.argv[1:])
 CHECKPOINTS = INPUTS / "checkpoints"
 GBPS = 34
+MIXTURES = ["mix-q4_0", "mix-iq4_xs", "mix-iq4_nl", "mix-q4_k_s", "mix-q4_k_m", "mix-q5_0", "mix-q5_k_s", "mix-q5_k_m", "mix-q6_k"]
 checks = Checks()
 expect = checks.expect
 
@@ -62,7 +63,7 @@ expect("special tokens", facts["tokenizer"]["eos_token"], {"id": 4095, "text": "
 expect("the template", (facts["chat_template"]["bytes"], facts["chat_template"]["error"]), (207, None))
 expect("without a tokenizer", info(CHECKPOINTS / "qwen2-tied-f32")["tokenizer"], None)
 expect("YaRN", info(CHECKPOINTS / "qwen3-yarn-f32")["rope_scaling"]["factor"], 2.5)
-expect("formats", [row["format"] for row in facts["formats"]], ["mixed", *weight_formats()])
+expect("formats", [row["format"] for row in facts["formats"]], ["mixed", *MIXTURES, *weight_formats()])
 expect("losses", {row["format"]: row["measured_kl"] for row in facts["formats"] if row["format"] in ("mixed", "q6_k", "q4_z_32")},
        {"mixed": 0.053, "q6_k": 0.0318, "q4_z_32": None})
 

@@ -123,6 +123,87 @@ TEST(FormatPlan, FloatsHaveThePlanOfTheirHiddenSize) {
   EXPECT_EQ(odd.at("model.layers.0.mlp.down_proj.weight"), "q6_k search");
 }
 
+namespace {
+/// The formats that a plan gives a model of so many layers, whose products have
+/// 256 outputs.
+class LayersOfPlan {
+public:
+  LayersOfPlan(WeightPlan plan, int64_t layers, int64_t k) : layers(layers) {
+    loadDialects(context);
+    std::string text;
+    for (int64_t i = 0; i < layers; ++i)
+      for (const char *matrix : {"self_attn.v_proj", "mlp.down_proj"})
+        text += "qwen.weight @model.layers." + std::to_string(i) + "." +
+                matrix + ".weight : tensor<256x" + std::to_string(k) +
+                "xf32> from #qwen.source<\"m\">\n";
+    formats = formatsByRules(
+        *mlir::parseSourceString<mlir::ModuleOp>(text, &context), plan, {});
+  }
+
+  /// The numbers of the layers whose matrix has a format.
+  std::vector<int64_t> with(WeightFormat format, const std::string &matrix) {
+    std::vector<int64_t> numbers;
+    for (int64_t i = 0; i < layers; ++i)
+      if (formats.at("model.layers." + std::to_string(i) + "." + matrix +
+                     ".weight") == format)
+        numbers.push_back(i);
+    return numbers;
+  }
+
+private:
+  mlir::MLIRContext context{mlir::MLIRContext::Threading::DISABLED};
+  const int64_t layers;
+  MatrixFormats formats;
+};
+} // namespace
+
+TEST(FormatPlan, MixturesFollowTheLayersOfLlama) {
+  using Numbers = std::vector<int64_t>;
+  const std::string v = "self_attn.v_proj", down = "mlp.down_proj";
+  const Numbers all = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const Numbers more = {0, 1, 4, 7, 10, 13, 14, 15};
+  LayersOfPlan medium(WeightPlan::MixQ4_K_M, 16, 256);
+  EXPECT_EQ(medium.with(Q6_K, v), more);
+  EXPECT_EQ(medium.with(Q6_K, down), more);
+  EXPECT_EQ(medium.with(Q4_K, v).size(), 8u);
+  LayersOfPlan small(WeightPlan::MixQ4_K_S, 16, 256);
+  EXPECT_EQ(small.with(Q5_K, v), (Numbers{0, 1, 2, 3}));
+  EXPECT_EQ(small.with(Q5_K, down), (Numbers{0, 1}));
+  EXPECT_EQ(small.with(Q4_K, down).size(), 14u);
+  // Rows that are no multiple of 256 values.
+  LayersOfPlan odd(WeightPlan::MixQ5_K_M, 16, 320);
+  EXPECT_EQ(odd.with(Q8_0, down), more);
+  EXPECT_EQ(odd.with(Q5_M_32, down).size(), 8u);
+  EXPECT_EQ(LayersOfPlan(WeightPlan::MixIQ4_XS, 16, 320).with(Q5_M_32, down),
+            (Numbers{0, 1}));
+  EXPECT_EQ(LayersOfPlan(WeightPlan::MixQ5_K_S, 16, 256).with(Q5_K, v), all);
+  // Eight heads of a model with 80 layers share v.
+  EXPECT_EQ(LayersOfPlan(WeightPlan::MixQ4_K_M, 80, 256).with(Q4_K, v),
+            Numbers());
+}
+
+TEST(FormatPlan, MixturesFollowTheShapesOfLlama) {
+  // Four query heads share v.
+  std::map<std::string, std::string> choices =
+      choicesOf("checkpoints/base-qwen2", {.weights = WeightPlan::MixIQ4_XS});
+  EXPECT_EQ(choices.at("lm_head.weight"), "q6_k search");
+  EXPECT_EQ(choices.at("model.embed_tokens.weight"), "nl4_xs rtn");
+  EXPECT_EQ(choices.at("model.layers.0.self_attn.q_proj.weight"), "nl4_xs rtn");
+  EXPECT_EQ(choices.at("model.layers.0.self_attn.v_proj.weight"),
+            "q5_k search");
+  // Two heads do. A tied embedding is the head.
+  choices =
+      choicesOf("checkpoints/base-qwen3", {.weights = WeightPlan::MixIQ4_XS});
+  EXPECT_EQ(choices.at("model.embed_tokens.weight"), "q6_k search");
+  EXPECT_EQ(choices.at("model.layers.0.self_attn.v_proj.weight"), "nl4_xs rtn");
+  // Inputs of 64 values.
+  choices = choicesOf("checkpoints/qwen3_5-text-f32",
+                      {.weights = WeightPlan::MixQ4_K_M});
+  EXPECT_EQ(choices.at("model.layers.0.linear_attn.in_proj_z.weight"),
+            "q5_0 search");
+  EXPECT_EQ(choices.at("model.layers.4.mlp.down_proj.weight"), "q8_0 rtn");
+}
+
 TEST(FormatPlan, OptionsChangeThePlanOfFloats) {
   const char *name = "checkpoints/base-qwen3";
   // A rule of the command line takes its own format, which is rounded.

@@ -31,14 +31,25 @@ inline constexpr WeightPlan kWeightPlans[] = {
 #include "qwen/Compiler/WeightPlans.def"
 };
 
+/// The number that is odd for a plan if it is no multiple of a block of 256
+/// values: the hidden size of the model, or the inputs of the matrix.
+enum class PlanWidth : uint8_t { Hidden, Inputs };
+
+/// Which matrices a rule of a plan is for.
+enum class PlanLayers : uint8_t {
+#define QWEN_PLAN_LAYERS(Layers, ...) Layers,
+#include "qwen/Compiler/WeightPlans.def"
+};
+
 struct WeightPlanInfo {
   /// The word of --weights.
   std::string_view name;
+  PlanWidth width;
   /// When to choose the plan.
   std::string_view use;
 };
 inline constexpr WeightPlanInfo kWeightPlanInfos[] = {
-#define QWEN_WEIGHT_PLAN(Plan, Name, Use) {Name, Use},
+#define QWEN_WEIGHT_PLAN(Plan, Name, Width, Use) {Name, PlanWidth::Width, Use},
 #include "qwen/Compiler/WeightPlans.def"
 };
 
@@ -71,12 +82,17 @@ public:
 private:
   struct Rule {
     Pattern matrices;
-    Choice choice;
+    PlanLayers layers;
+    Choice choice, oddChoice;
   };
 
   std::vector<Rule> rules;
   /// The names of matrices that make logits. A tied embedding is one.
   llvm::StringSet<> heads;
+  PlanWidth width;
+  int64_t hiddenSize = 0, layerCount = 0;
+  /// The most query heads that share a KV head.
+  int64_t sharedHeads = 0;
 };
 
 } // namespace qwen
