@@ -21,8 +21,9 @@ SOURCE = pathlib.Path(__file__).resolve().parents[1]
 NAME = "qwen_compiler"
 MACHINES = {62: "x86_64", 183: "aarch64"}
 PROGRAMS = ("qwen-opt", "qwen-run")
-# What a program needs beside the package, by extra.
-EXTRAS = {"numpy": ("numpy",), "train": ("numpy", "torch>=2.4", "transformers>=5.0", "accelerate", "safetensors")}
+# Commands in Python, and what a program needs beside the package, by extra.
+COMMANDS = (*PROGRAMS, "qwen-train")
+EXTRAS = {"numpy": ("numpy",), "train": ("numpy", "torch>=2.4", "transformers>=5.0", "peft", "accelerate", "safetensors", "tqdm")}
 LIBRARY = f"{NAME}/lib/libqwenrt.so"
 
 
@@ -58,7 +59,7 @@ def binaries(tree):
 
 def metadata(version, tag, licences):
     """The files of dist-info, without RECORD."""
-    scripts = "".join(f"{program} = {NAME}._programs:{program.replace('-', '_')}\n" for program in PROGRAMS)
+    scripts = "".join(f"{program} = {NAME}._programs:{program.replace('-', '_')}\n" for program in COMMANDS)
     extras = "".join(f"Provides-Extra: {extra}\n" + "".join(f"Requires-Dist: {each}; extra == '{extra}'\n" for each in packages)
                      for extra, packages in EXTRAS.items())
     files = {

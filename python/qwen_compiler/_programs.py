@@ -1,6 +1,7 @@
 """The programs of the package: qwen-opt compiles, qwen-run has the cache of compiled models."""
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -39,6 +40,15 @@ def qwen_opt() -> NoReturn:
 def qwen_run() -> NoReturn:
     """The command qwen-run."""
     exec_program("qwen-run")
+
+
+def qwen_train() -> NoReturn:
+    """The command qwen-train, which needs more than this package does."""
+    try:
+        command = importlib.import_module("qwen_compiler.train._command")
+    except ImportError as error:
+        sys.exit(f"qwen-train: {error.name or error} is missing; install it: pip install 'qwen_compiler[train]'")
+    sys.exit(command.main())
 
 
 def option_words(options: Mapping[str, Any]) -> list[str]:

@@ -226,6 +226,29 @@ def learned_gradients(format: str, gradient: Array, integers: Array, exact: Arra
     return gradient * inside, sums_of(by_scale, rule.block)
 
 
+def grid_of(format: str, x: Array) -> tuple[Array, Array] | None:
+    """The integers and scales of weights that lie on a grid of a format without minimums, as `save` and `qwen-opt export` leave them; None if a
+    block has none. Of several scales, the largest."""
+    rule = RULES[format]
+    xp = namespace(x)
+    blocks = blocks_of(x, rule.block, zeros)
+    largest = _largest(blocks)
+    integers, scales = xp.zeros_like(blocks), xp.zeros_like(largest)
+    found = largest == 0
+    with quiet(x):
+        # The largest weight is the least or the greatest integer of all, or one between.
+        for integer in range(1, max(rule.most, -rule.least) + 1):
+            for sign in (-1, 1):
+                d = half(divided(largest, constant(largest, sign * integer)))
+                q = xp.round(divided(blocks, xp.broadcast_to(xp.where(d == 0, constant(d, 1), d), blocks.shape)))
+                fits = (_most(abs(q * d - blocks)) == 0) & (_least(q) >= rule.least) & (_most(q) <= rule.most) & (d != 0) & ~found
+                integers, scales = xp.where(fits, q, integers), xp.where(fits, d, scales)
+                found = found | fits
+    if not bool(found.all()):
+        return None
+    return rows_of(integers, x.shape[-1]), scales[..., 0]
+
+
 def sums_of(x: Array, block: int) -> Array:
     """The sums of each block."""
     return namespace(x).sum(blocks_of(x, block, zeros), axis=-1)

@@ -2,6 +2,9 @@
 
   python_weights.py
 """
+import subprocess
+import sys
+
 import numpy as np
 import qwen_compiler
 from checks import Checks, same_bits
@@ -46,6 +49,16 @@ for columns in COLUMNS:
         values, _ = _rules.round_rows(format, x)
         checks.check(same_bits(values, weights.quantize_rows(format, x, values_only=True).values), f"{format}, {columns} columns: the rule has other bits")
 
+# The grid of values that were rounded: the same values, of scales that f16 has.
+for format in ("q4_0", "q4_g128", "q5_0", "q8_0"):
+    values = weights.quantize_rows(format, rng.standard_normal((40, 416), np.float32) * np.float32(2) ** rng.integers(-12, 4, (40, 1)).astype(np.float32)).values
+    values[0] = 0
+    values[1, 1:] = 0
+    integers, scales = _rules.grid_of(format, values)
+    checks.check(np.array_equal(integers * _rules.spread(scales, _rules.RULES[format].block, 416), values), f"{format}: the grid has other values")
+    checks.check(np.array_equal(scales, np.float32(np.float16(scales))), f"{format}: a scale is no f16")
+    checks.check(_rules.grid_of(format, values + np.float32(1e-3)) is None, f"{format}: floats lie on a grid")
+
 # Several matrices at once, and refusals.
 x = rng.standard_normal((3, 5, 64), np.float32)
 checks.check(same_bits(weights.quantize_rows("q4_k", x).values[1], weights.quantize_rows("q4_k", x[1]).values), "a matrix of several differs")
@@ -87,4 +100,9 @@ moved = _rules.learned_values("q4_0", np.where(clipped, x, np.float32(0)), scale
 still = _rules.learned_values("q4_0", np.where(clipped, x, np.float32(0)), scales)[0]
 slope = ((moved - still)[clipped] * gradient[clipped]).sum() / step
 checks.check(np.isclose(slope, (gradient * integers)[clipped].sum(), rtol=0.02), "the slope of clipped weights")
+
+# The command of training needs PyTorch, and says so.
+program = "import sys; sys.modules['torch'] = None; from qwen_compiler._programs import qwen_train; qwen_train()"
+done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True)
+checks.expect("qwen-train without PyTorch", (done.returncode, done.stderr), (1, "qwen-train: torch is missing; install it: pip install 'qwen_compiler[train]'\n"))
 checks.finish()

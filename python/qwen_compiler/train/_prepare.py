@@ -40,12 +40,22 @@ class Rounded:
         return round_weights(weight, self.format)
 
 
+def begun_parts(format: str, weight: Tensor) -> weights.WeightParts:
+    """The parts of a matrix: of the integers on whose grid it lies, or else of the encoder."""
+    values = weight.detach().cpu().numpy()
+    # Most matrices of floats have no grid in their first row.
+    has_grid = not _rules.RULES[format].has_minimum and _rules.grid_of(format, values[..., :1, :])
+    if has_grid and (grid := _rules.grid_of(format, values)):
+        return weights.WeightParts(values, integers=grid[0].astype("int8"), scales=grid[1])
+    return weights.quantize_rows(format, values)
+
+
 class Learned(Rounded):
     """All weights and their scales are trained (LSQ)."""
 
     def begin(self, module: Any, name: str) -> dict[str, Tensor]:
-        """Scales that begin as those of the encoder."""
-        parts = weights.quantize_rows(self.format, getattr(module, name).detach().cpu().numpy())
+        """Scales that begin as those of the checkpoint's grid, or of the encoder."""
+        parts = begun_parts(self.format, getattr(module, name))
         return {"scales": nn.Parameter(torch.from_numpy(parts.scales))}
 
     def values(self, weight: Tensor, more: dict[str, Tensor]) -> Tensor:
@@ -54,13 +64,13 @@ class Learned(Rounded):
 
 
 class Fixed(Rounded):
-    """The integers of the encoder stay; their scales and minimums are trained."""
+    """The integers of the checkpoint's grid, or of the encoder, stay; their scales and minimums are trained."""
 
     def begin(self, module: Any, name: str) -> dict[str, Tensor]:
-        """Integers, and scales that begin as those of the encoder."""
+        """Integers, and scales that begin as theirs."""
         weight = getattr(module, name)
         weight.requires_grad_(False)
-        parts = weights.quantize_rows(self.format, weight.detach().cpu().numpy())
+        parts = begun_parts(self.format, weight)
         begun = {"integers": torch.from_numpy(parts.integers), "scales": nn.Parameter(torch.from_numpy(parts.scales))}
         return begun if parts.minimums is None else begun | {"minimums": nn.Parameter(torch.from_numpy(parts.minimums))}
 
