@@ -10,6 +10,7 @@
 
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Numerics/Stored.h"
+#include "qwen/Numerics/WeightParts.h"
 
 #include <algorithm>
 #include <array>
@@ -265,6 +266,35 @@ void numerics::putOutput(WeightFormat format, const WeightBlock *blocks,
   });
 }
 
+/// Reads the `count` values from value `first` on, which share their scales,
+/// and the integers of all sub-blocks of their block.
+template <WeightFormat Format>
+static void readBlock(const uint8_t *panel, int64_t output, int64_t first,
+                      int64_t count, WeightBlock &block) {
+  constexpr ScaleInfo scales = scalesOf(Format);
+  const uint8_t *numbers = weightHeader<Format>(panel, first) + output * 2;
+  block.scale = loadAs<uint16_t>(numbers);
+  block.minimum =
+      scales.numbers == 2 ? loadAs<uint16_t>(numbers + kMinimumOffset) : 0;
+  for (int64_t i = 0; i < count; ++i)
+    block.codes[i] = weightCode<Format>(panel, output, first + i);
+  if constexpr (scales.hasSubBlocks())
+    for (int64_t number = 0; number < scales.numbers; ++number)
+      for (int64_t i = 0; i < weightBlock(Format); i += scales.subBlock)
+        block.subIntegers[number][i / scales.subBlock] =
+            weightSubBits<Format>(panel, output, first + i, number);
+}
+
+void numerics::getOutput(WeightFormat format, const uint8_t *panel, int64_t k,
+                         int64_t output, WeightBlock *blocks) {
+  visitWeightFormat(format, [&]<WeightFormat Format>() {
+    if constexpr (isQuantized(Format))
+      for (int64_t i = 0; i < k; i += weightBlock(Format), ++blocks)
+        readBlock<Format>(panel, output, i,
+                          std::min(weightBlock(Format), k - i), *blocks);
+  });
+}
+
 void numerics::copyOutput(WeightFormat format, int64_t k, const uint8_t *from,
                           int64_t fromOutput, uint8_t *to, int64_t toOutput) {
   // Rows of `size` bytes for each output.
@@ -289,24 +319,6 @@ void numerics::copyOutput(WeightFormat format, int64_t k, const uint8_t *from,
 //===----------------------------------------------------------------------===//
 // Exported outputs
 //===----------------------------------------------------------------------===//
-
-/// Reads the `count` values from value `first` on, which share their scales.
-template <WeightFormat Format>
-static void readBlock(const uint8_t *panel, int64_t output, int64_t first,
-                      int64_t count, WeightBlock &block) {
-  constexpr ScaleInfo scales = scalesOf(Format);
-  const uint8_t *numbers = weightHeader<Format>(panel, first) + output * 2;
-  block.scale = loadAs<uint16_t>(numbers);
-  block.minimum =
-      scales.numbers == 2 ? loadAs<uint16_t>(numbers + kMinimumOffset) : 0;
-  for (int64_t i = 0; i < count; ++i)
-    block.codes[i] = weightCode<Format>(panel, output, first + i);
-  if constexpr (scales.hasSubBlocks())
-    for (int64_t number = 0; number < scales.numbers; ++number)
-      for (int64_t i = 0; i < count; i += scales.subBlock)
-        block.subIntegers[number][i / scales.subBlock] =
-            weightSubBits<Format>(panel, output, first + i, number);
-}
 
 /// Subtracts the zero point from `count` codes, which become codes of Q5_0.
 /// Returns false if it is no integer from 0 to 16.

@@ -28,6 +28,11 @@ struct WeightParts {
 EncodeStatus encodeRows(WeightFormat format, const float *x, int64_t rows,
                         int64_t columns, const WeightParts &parts);
 
+/// The blocks of the `k` values of output `output` of a panel of a quantized
+/// format, as putOutput takes them.
+void getOutput(WeightFormat format, const uint8_t *panel, int64_t k,
+               int64_t output, WeightBlock *blocks);
+
 } // namespace qwen::numerics
 
 #endif // QWEN_NUMERICS_WEIGHTPARTS_H
