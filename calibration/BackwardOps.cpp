@@ -23,14 +23,23 @@ static MatrixView viewOf(std::span<const float> rows, int64_t tokens) {
   return {rows.data(), tokens, width, width};
 }
 
-static void runForward(BackwardPass &pass, LinearOp op) {
+static void setProduct(BackwardPass &pass, mlir::Value input,
+                       mlir::FlatSymbolRefAttr weight, mlir::Value result) {
   const unsigned threads = pass.weights.threadCount();
-  const ProductSide input = ProductSide::ofRows(
-      viewOf(pass.rows(op.getInput()), pass.tokens), threads);
+  const ProductSide side = ProductSide::ofRows(
+      viewOf(pass.productRows(input, weight), pass.tokens), threads);
+  addProduct(side, pass.weights.outputs(weight), pass.make(result).data(),
+             widthOf(result), threads);
+}
+
+static void runForward(BackwardPass &pass, LinearOp op) {
   for (const auto &[weight, result] :
        llvm::zip_equal(matricesOf(op), op.getResults()))
-    addProduct(input, pass.weights.outputs(weight), pass.make(result).data(),
-               widthOf(result), threads);
+    setProduct(pass, op.getInput(), weight, result);
+}
+
+static void runForward(BackwardPass &pass, LmHeadOp op) {
+  setProduct(pass, op.getInput(), op.getWeightAttr(), op.getResult());
 }
 
 /// Adds the product of the gradient by `result` with `weight`.
@@ -64,6 +73,14 @@ static void passOn(BackwardPass &pass, mlir::Value from, mlir::Value to) {
   std::vector<float> &sums = pass.gradient(to);
   for (size_t i = 0; i < read.size(); ++i)
     sums[i] += read[i];
+}
+
+static void runForward(BackwardPass &pass, AddOp op) {
+  const std::span<const float> lhs = pass.rows(op.getLhs()),
+                               rhs = pass.rows(op.getRhs());
+  std::vector<float> &result = pass.make(op.getResult());
+  for (size_t i = 0; i < result.size(); ++i)
+    result[i] = lhs[i] + rhs[i];
 }
 
 static void runBackward(BackwardPass &pass, AddOp op) {
@@ -131,6 +148,17 @@ static void runBackward(BackwardPass &pass, RmsNormOp op) {
   });
 }
 
+static void runForward(BackwardPass &pass, SwiGluOp op) {
+  const std::span<const float> gate = pass.rows(op.getGate()),
+                               up = pass.rows(op.getUp());
+  std::vector<float> &result = pass.make(op.getResult());
+  const int64_t width = widthOf(op.getGate());
+  pass.forEachToken([&](int64_t token) {
+    numerics::swiGluF32(gate.data() + token * width, up.data() + token * width,
+                        width, result.data() + token * width);
+  });
+}
+
 static void runBackward(BackwardPass &pass, SwiGluOp op) {
   const std::span<const float> gate = pass.rows(op.getGate()),
                                up = pass.rows(op.getUp());
@@ -143,6 +171,16 @@ static void runBackward(BackwardPass &pass, SwiGluOp op) {
     gradients::swiGlu(
         gate.subspan(static_cast<size_t>(at), static_cast<size_t>(width)),
         up.data() + at, from.data() + at, toGate.data() + at, toUp.data() + at);
+  });
+}
+
+static void runForward(BackwardPass &pass, HadamardOp op) {
+  const std::span<const float> input = pass.rows(op.getInput());
+  std::vector<float> &result = pass.make(op.getResult());
+  const int64_t width = widthOf(op.getInput());
+  pass.forEachToken([&](int64_t token) {
+    numerics::hadamard(input.data() + token * width, width,
+                       result.data() + token * width);
   });
 }
 
@@ -244,7 +282,7 @@ static void runBackward(BackwardPass &pass, RopeOp op) {
       });
 }
 
-/// The heads of a value's rows, from one value of the first token on.
+/// A head of a value's rows, from value `column` of token `token` on.
 template <typename T>
 static gradients::HeadRows<T> headRows(T *rows, int64_t width, int64_t token,
                                        int64_t column) {
@@ -254,41 +292,84 @@ static gradients::HeadRows<T> headRows(T *rows, int64_t width, int64_t token,
 // Nothing learns the positions.
 static void runBackward(BackwardPass & /*pass*/, RopeTableOp /*op*/) {}
 
+/// Calls `work` for each head of keys and values of each window: its first
+/// token and its number. They run on all threads.
+static void
+forEachKvHead(const BackwardPass &pass, AttentionOp op,
+              const std::function<void(int64_t token, int64_t head)> &work) {
+  const auto heads = static_cast<size_t>(op.getKvHeads());
+  parallelFor(static_cast<size_t>(pass.tokens / pass.window) * heads,
+              pass.weights.threadCount(), [&](size_t i, unsigned) {
+                work(static_cast<int64_t>(i / heads) * pass.window,
+                     static_cast<int64_t>(i % heads));
+              });
+}
+
+namespace {
+/// What attention reads: queries, keys and values.
+struct AttentionInputs {
+  explicit AttentionInputs(AttentionOp op)
+      : size(op.getHeadDim()), width(widthOf(op.getQueries())),
+        narrow(widthOf(op.getAppend().getKeys())),
+        group(static_cast<int64_t>(op.getHeads() / op.getKvHeads())),
+        values{op.getQueries(), op.getAppend().getKeys(),
+               op.getAppend().getValues()} {}
+
+  /// A head of rows of queries, and of keys or values.
+  template <typename T>
+  gradients::HeadRows<T> query(T *rows, int64_t token, int64_t head) const {
+    return headRows(rows, width, token, head * size);
+  }
+  template <typename T>
+  gradients::HeadRows<T> key(T *rows, int64_t token, int64_t head) const {
+    return headRows(rows, narrow, token, head * size);
+  }
+
+  /// Values of a head, and of the rows of queries and of keys.
+  int64_t size, width, narrow;
+  /// Heads of queries that share keys and values.
+  int64_t group;
+  mlir::Value values[3];
+};
+} // namespace
+
+static void runForward(BackwardPass &pass, AttentionOp op) {
+  const AttentionInputs inputs(op);
+  const float *read[3];
+  for (int i = 0; i < 3; ++i)
+    read[i] = pass.rows(inputs.values[i]).data();
+  std::vector<float> &result = pass.make(op.getResult());
+  forEachKvHead(pass, op, [&](int64_t token, int64_t head) {
+    gradients::CausalAttention attention(pass.window, inputs.size);
+    for (int64_t j = head * inputs.group; j < (head + 1) * inputs.group; ++j)
+      attention.run({inputs.query(read[0], token, j),
+                     inputs.key(read[1], token, head),
+                     inputs.key(read[2], token, head)},
+                    inputs.query(result.data(), token, j));
+  });
+}
+
 // The heads that share keys and values add to their gradients one after
 // another.
 static void runBackward(BackwardPass &pass, AttentionOp op) {
-  AppendOp append = op.getAppend();
-  const mlir::Value inputs[] = {op.getQueries(), append.getKeys(),
-                                append.getValues()};
+  const AttentionInputs inputs(op);
   const std::vector<float> &from = pass.gradient(op.getResult());
   const float *read[3];
   float *write[3];
   for (int i = 0; i < 3; ++i) {
-    read[i] = pass.rows(inputs[i]).data();
-    write[i] = pass.gradient(inputs[i]).data();
+    read[i] = pass.rows(inputs.values[i]).data();
+    write[i] = pass.gradient(inputs.values[i]).data();
   }
-  const int64_t size = op.getHeadDim(), width = widthOf(op.getQueries()),
-                narrow = widthOf(append.getKeys());
-  const auto kvHeads = static_cast<int64_t>(op.getKvHeads());
-  const int64_t group = static_cast<int64_t>(op.getHeads()) / kvHeads;
-  parallelFor(
-      static_cast<size_t>(pass.tokens / pass.window * kvHeads),
-      pass.weights.threadCount(), [&](size_t i, unsigned) {
-        const int64_t token = static_cast<int64_t>(i) / kvHeads * pass.window;
-        const int64_t head = static_cast<int64_t>(i) % kvHeads;
-        gradients::CausalAttention attention(pass.window, size);
-        const auto keyed = [&](auto *rows) {
-          return headRows(rows, narrow, token, head * size);
-        };
-        for (int64_t j = head * group; j < (head + 1) * group; ++j) {
-          const auto queried = [&](auto *rows) {
-            return headRows(rows, width, token, j * size);
-          };
-          attention.add({queried(read[0]), keyed(read[1]), keyed(read[2])},
-                        queried(from.data()),
-                        {queried(write[0]), keyed(write[1]), keyed(write[2])});
-        }
-      });
+  forEachKvHead(pass, op, [&](int64_t token, int64_t head) {
+    gradients::CausalAttention attention(pass.window, inputs.size);
+    for (int64_t j = head * inputs.group; j < (head + 1) * inputs.group; ++j)
+      attention.add(
+          {inputs.query(read[0], token, j), inputs.key(read[1], token, head),
+           inputs.key(read[2], token, head)},
+          inputs.query(from.data(), token, j),
+          {inputs.query(write[0], token, j), inputs.key(write[1], token, head),
+           inputs.key(write[2], token, head)});
+  });
 }
 
 // The attention that reads the cache has the gradients by keys and values.

@@ -2,6 +2,7 @@
 
 #include "calibration/BackwardPass.h"
 
+#include "qwen/Numerics/Kernels.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Parallel.h"
 
@@ -68,6 +69,11 @@ void BackwardWeights::clear() {
   columnSides.clear();
 }
 
+bool BackwardWeights::hasIntegers(mlir::FlatSymbolRefAttr name) const {
+  auto weight = symbols.lookup<WeightOp>(name.getValue());
+  return weight.getSource().getIntegers().has_value();
+}
+
 //===----------------------------------------------------------------------===//
 // The ops of a sublayer
 //===----------------------------------------------------------------------===//
@@ -132,6 +138,38 @@ std::span<const float> BackwardPass::rows(mlir::Value value) {
   return values[value.getAsOpaquePointer()];
 }
 
+/// Rounds rows as the engine quantizes them. A row with a value that is not
+/// finite stays.
+void BackwardPass::roundRows(std::vector<float> &rows) const {
+  const int64_t width = std::ssize(rows) / tokens;
+  forEachToken([&](int64_t token) {
+    float *row = rows.data() + token * width;
+    std::vector<int8_t> integers(static_cast<size_t>(width));
+    std::vector<float> scales(
+        static_cast<size_t>(ceilDiv(width, kActivationBlock)));
+    std::vector<int32_t> sums(static_cast<size_t>(ceilDiv(width, kGroup)));
+    if (numerics::quantizeQ8(row, width, integers.data(), scales.data(),
+                             sums.data()) != 0)
+      return;
+    for (int64_t i = 0; i < width; ++i)
+      row[i] = static_cast<float>(integers[static_cast<size_t>(i)]) *
+               scales[static_cast<size_t>(i / kActivationBlock)];
+  });
+}
+
+std::span<const float>
+BackwardPass::productRows(mlir::Value input, mlir::FlatSymbolRefAttr weight) {
+  if (!quantizes || !weights.hasIntegers(weight))
+    return rows(input);
+  std::vector<float> &own = rounded[input.getAsOpaquePointer()];
+  if (own.empty()) {
+    const std::span<const float> exact = rows(input);
+    own.assign(exact.begin(), exact.end());
+    roundRows(own);
+  }
+  return own;
+}
+
 std::vector<float> &BackwardPass::gradient(mlir::Value value) {
   std::vector<float> &rows = slopes[value.getAsOpaquePointer()];
   if (rows.empty())
@@ -139,14 +177,25 @@ std::vector<float> &BackwardPass::gradient(mlir::Value value) {
   return rows;
 }
 
+/// The result of a sublayer, or the logits of the head.
+static mlir::Value lastOf(const Sublayer &sublayer) {
+  return sublayer.result ? sublayer.result
+                         : opsOf(sublayer).back()->getResult(0);
+}
+
+std::span<const float> BackwardPass::runForward(const Sublayer &sublayer,
+                                                std::span<const float> input) {
+  values[sublayer.input.getAsOpaquePointer()].assign(input.begin(),
+                                                     input.end());
+  return rows(lastOf(sublayer));
+}
+
 void BackwardPass::run(const Sublayer &sublayer, std::span<const float> input,
                        std::vector<float> &slope, const ReceiveFn &receive) {
   const llvm::SmallVector<mlir::Operation *> ops = opsOf(sublayer);
   values[sublayer.input.getAsOpaquePointer()].assign(input.begin(),
                                                      input.end());
-  const mlir::Value last =
-      sublayer.result ? sublayer.result : ops.back()->getResult(0);
-  slopes[last.getAsOpaquePointer()] = std::move(slope);
+  slopes[lastOf(sublayer).getAsOpaquePointer()] = std::move(slope);
   for (mlir::Operation *op : llvm::reverse(ops)) {
     auto product = llvm::dyn_cast<ForwardOp>(op);
     if (product && product.getProductInput())

@@ -42,6 +42,9 @@ public:
   const ProductSide &outputs(mlir::FlatSymbolRefAttr name);
   const ProductSide &columns(mlir::FlatSymbolRefAttr name);
 
+  /// Whether a matrix has integers, so that products read int8.
+  bool hasIntegers(mlir::FlatSymbolRefAttr name) const;
+
   /// Forgets all of them.
   void clear();
   unsigned threadCount() const { return threads; }
@@ -65,9 +68,18 @@ mlir::Operation *findOpWithoutGradient(const Sublayer &sublayer);
 class BackwardPass {
 public:
   /// Token i of the run has position i mod `window`. Products of the sublayer's
-  /// ops read `weights`.
-  BackwardPass(BackwardWeights &weights, int64_t tokens, int64_t window)
-      : weights(weights), tokens(tokens), window(window) {}
+  /// ops read `weights`; those of matrices of integers read rows in int8 if
+  /// `quantizes`, which gradients pass as if they were not rounded.
+  BackwardPass(BackwardWeights &weights, int64_t tokens, int64_t window,
+               bool quantizes = false)
+      : weights(weights), tokens(tokens), window(window), quantizes(quantizes) {
+  }
+
+  /// The result of `sublayer`, or the logits of the head, whose rows behind the
+  /// embedding or the sublayer before are `input`. run() does not compute again
+  /// what this has computed. Throws Error.
+  std::span<const float> runForward(const Sublayer &sublayer,
+                                    std::span<const float> input);
 
   /// Receives the gradient by the result of a product: rows [tokens][outputs].
   using ReceiveFn = std::function<void(llvm::StringRef weight,
@@ -82,6 +94,9 @@ public:
   // What the rows of the table call.
   /// The rows [tokens][width] of a value.
   std::span<const float> rows(mlir::Value value);
+  /// What the product with `weight` reads of its input.
+  std::span<const float> productRows(mlir::Value input,
+                                     mlir::FlatSymbolRefAttr weight);
   /// The rows of a value, which its op computes: zeros at first.
   std::vector<float> &make(mlir::Value value);
   /// The gradient by a value: zeros at first.
@@ -93,14 +108,17 @@ public:
   const int64_t tokens, window;
 
 private:
+  void roundRows(std::vector<float> &rows) const;
+
+  const bool quantizes;
   /// By the opaque pointer of a value; entries stay where they are.
-  std::map<const void *, std::vector<float>> values, slopes;
+  std::map<const void *, std::vector<float>> values, rounded, slopes;
 };
 
 /// A row of the table of backward passes.
 struct BackwardOp {
   llvm::StringRef name;
-  /// Computes the results of `op`; null if no gradient needs them.
+  /// Computes the results of `op`; null if it has none.
   void (*forward)(BackwardPass &pass, mlir::Operation *op);
   /// Adds to the gradients by the operands of `op`, from those by its results.
   void (*backward)(BackwardPass &pass, mlir::Operation *op);

@@ -228,7 +228,7 @@ private:
   /// Takes over what a killed run has finished, and makes the rows from which
   /// the others start. Returns the number of finished steps.
   size_t resume();
-  void runForward(size_t finished);
+  size_t runForward(size_t finished);
   /// Whether all matrices of a step were saved; they replace the sources.
   bool loadStep(const CalibrationStep &step) const;
   /// Runs the backward pass of a step. Returns nothing if a gradient is not
@@ -324,38 +324,46 @@ size_t Calibration::resume() {
          std::to_string(steps.steps.size()) +
          " steps were finished before, in " + options.folder.string());
   // Reads the floats of weights whose integers are loaded next.
+  size_t end = 0;
   if (gradients)
-    runForward(finished);
+    end = runForward(finished);
   else if (finished == 0)
     stream.embed(steps.embedding);
   for (size_t i = 0; i < finished; ++i) {
-    const CalibrationStep &step = steps.steps[numberOf(i)];
+    const size_t number = numberOf(i);
+    const CalibrationStep &step = steps.steps[number];
     if (!loadStep(step))
       throw Error(part::file(options.folder.string()) +
                   " is damaged: the integers of " +
                   part::subject(step.sublayer.name) +
                   " are missing; remove the folder to start again");
-    advance(step.work(tokens));
+    advance(step.work(tokens) -
+            (number < end ? tokens * step.forwardWork() : 0));
   }
   return finished;
 }
 
 /// Keeps the rows that the steps behind the first `finished` ones read, and
-/// brings the gradient to the first step of all.
-void Calibration::runForward(size_t finished) {
+/// brings the gradient to the first step of all. Returns the first sublayer
+/// that did not run.
+size_t Calibration::runForward(size_t finished) {
   const size_t count = steps.steps.size(), all = count + steps.rest.size();
-  const size_t end = finished == 0 ? all - 1 : count - finished;
+  const size_t end =
+      finished == 0 || options.lastRows ? all - 1 : count - finished;
   gradients->runForward(steps.embedding, end, [&](size_t number) {
     if (number < count)
       advance(tokens * steps.steps[number].forwardWork());
   });
+  if (options.lastRows)
+    options.lastRows(gradients->rows(all - 1));
   if (finished > 0)
-    return;
+    return end;
   if (end < count)
     advance(tokens * steps.steps[end].forwardWork());
   for (size_t number = all; number > count; --number)
     gradients->runBackward(number - 1, [](size_t, size_t, llvm::StringRef,
                                           std::span<const float>) {});
+  return end;
 }
 
 static bool isRare(const StepInput &read, const InputMoments &own) {

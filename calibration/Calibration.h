@@ -60,6 +60,9 @@ struct CalibrationOptions {
   std::function<void(const std::string &line)> note = {};
   /// Receives the part of the work that is done.
   ProgressFn progress = {};
+  /// Receives the rows before the head [tokens][hidden size], before a weight
+  /// is replaced. Only a model whose ops all have backward passes has them.
+  std::function<void(std::span<const float> rows)> lastRows = {};
 };
 
 /// Quantizes the matrices of `input` that products read. Replaces their

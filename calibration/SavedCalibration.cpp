@@ -31,8 +31,8 @@ struct Header {
 } // namespace
 
 static constexpr char kKind[sizeof(Header::kind)] = "qwenca2";
-static constexpr char kRows[] = "rows.qwencal", kEnding[] = ".qwencal",
-                      kPartial[] = ".tmp";
+static constexpr char kRows[] = "rows.qwencal", kState[] = "scales.qwencal",
+                      kEnding[] = ".qwencal", kPartial[] = ".tmp";
 
 static fs::path weightPath(const fs::path &folder, size_t number) {
   return folder / ("weight" + std::to_string(number) + kEnding);
@@ -76,17 +76,36 @@ static std::optional<Header> read(const fs::path &path, uint64_t hash,
   return header;
 }
 
-size_t SavedCalibration::loadRows(std::span<float> rows) const {
+size_t SavedCalibration::load(const char *name, std::span<float> values) const {
   const auto header =
-      read(folder / kRows, hash,
-           {reinterpret_cast<uint8_t *>(rows.data()), rows.size_bytes()});
+      read(folder / name, hash,
+           {reinterpret_cast<uint8_t *>(values.data()), values.size_bytes()});
   return header ? header->finished : 0;
+}
+
+void SavedCalibration::save(const char *name, size_t finished,
+                            std::span<const float> values) const {
+  write(
+      folder / name, hash, finished,
+      {reinterpret_cast<const uint8_t *>(values.data()), values.size_bytes()});
+}
+
+size_t SavedCalibration::loadRows(std::span<float> rows) const {
+  return load(kRows, rows);
 }
 
 void SavedCalibration::saveRows(size_t finished,
                                 std::span<const float> rows) const {
-  write(folder / kRows, hash, finished,
-        {reinterpret_cast<const uint8_t *>(rows.data()), rows.size_bytes()});
+  save(kRows, finished, rows);
+}
+
+size_t SavedCalibration::loadState(std::span<float> state) const {
+  return load(kState, state);
+}
+
+void SavedCalibration::saveState(size_t finished,
+                                 std::span<const float> state) const {
+  save(kState, finished, state);
 }
 
 WeightSourcePtr SavedCalibration::loadWeight(size_t number,

@@ -33,7 +33,15 @@ public:
   void saveWeight(size_t number, const WeightSource &integers,
                   WeightFormat format) const;
 
+  /// The same for the state of a distillation after so many steps.
+  size_t loadState(std::span<float> state) const;
+  void saveState(size_t finished, std::span<const float> state) const;
+
 private:
+  size_t load(const char *name, std::span<float> values) const;
+  void save(const char *name, size_t finished,
+            std::span<const float> values) const;
+
   const std::filesystem::path folder;
   const uint64_t hash;
 };

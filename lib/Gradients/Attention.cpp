@@ -8,13 +8,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 using namespace qwen;
 using namespace qwen::gradients;
 
 struct CausalAttention::Sides {
-  /// The vectors are tokens: q, k, v and the output's gradient.
-  ProductSide q, k, v, dOutput;
+  /// The vectors are tokens: q and k, and of a gradient v and the result's
+  /// gradient.
+  ProductSide q, k;
+  std::optional<ProductSide> v = {}, dOutput = {};
 };
 
 CausalAttention::CausalAttention(int64_t tokens, int64_t size)
@@ -60,62 +63,78 @@ void CausalAttention::weigh(const Sides &sides) {
       const int64_t to = (key * padded + query * kPanel) * kPanel;
       addPanels(sides.q.panel(query), sides.k.panel(key), size,
                 weights.data() + to, kPanel);
-      addPanels(sides.dOutput.panel(query), sides.v.panel(key), size,
-                slopes.data() + to, kPanel);
+      if (sides.dOutput)
+        addPanels(sides.dOutput->panel(query), sides.v->panel(key), size,
+                  slopes.data() + to, kPanel);
     }
   for (int64_t query = 0; query < tokens; ++query)
     weighRow(query);
   // Queries behind the last one have a gradient of 0, and no slopes.
 }
 
-/// Adds `values` [16][columns] to rows from `first` on, of which there are
-/// `tokens`.
-static void addRows(const std::vector<float> &values, int64_t columns,
-                    int64_t first, int64_t tokens, int64_t size,
-                    HeadRows<float> to) {
-  for (int64_t i = 0; i < std::min(kPanel, tokens - first); ++i)
-    for (int64_t j = 0; j < size; ++j)
-      to.row(first + i)[j] += values[static_cast<size_t>(i * columns + j)];
-}
-
-void CausalAttention::add(const Inputs &inputs, HeadRows<const float> dOutput,
-                          const Gradients &gradients) {
-  const auto view = [&](HeadRows<const float> rows) {
-    return MatrixView{rows.values, tokens, size, rows.stride};
-  };
-  weigh({ProductSide::ofRows(view(inputs.q), 1),
-         ProductSide::ofRows(view(inputs.k), 1),
-         ProductSide::ofRows(view(inputs.v), 1),
-         ProductSide::ofRows(view(dOutput), 1)});
-  const ProductSide q = ProductSide::ofColumns(view(inputs.q), 1),
-                    k = ProductSide::ofColumns(view(inputs.k), 1),
-                    of = ProductSide::ofColumns(view(dOutput), 1);
+/// Adds the product of a panel of 16 vectors with each of `other`, from place
+/// `first` to `end`, to the rows of the tokens from `token` on.
+void CausalAttention::addRows(const float *panel, const ProductSide &other,
+                              int64_t first, int64_t end, int64_t token,
+                              HeadRows<float> to) const {
   const int64_t columns = alignTo(size, kPanel);
   std::vector<float> sums(static_cast<size_t>(kPanel * columns));
-  // The product of a panel of 16 vectors with each of `other`, from place
-  // `first` to `end`, added to the tokens from `token` on.
-  const auto add = [&](const float *panel, const ProductSide &other,
-                       int64_t first, int64_t end, int64_t token,
-                       HeadRows<float> to) {
-    std::ranges::fill(sums, 0.0f);
-    for (int64_t j = 0; j < other.panels(); ++j)
-      addPanels(panel, other.panel(j) + first * kPanel, end - first,
-                sums.data() + j * kPanel, columns);
-    addRows(sums, columns, token, tokens, size, to);
-  };
+  for (int64_t j = 0; j < other.panels(); ++j)
+    addPanels(panel, other.panel(j) + first * kPanel, end - first,
+              sums.data() + j * kPanel, columns);
+  for (int64_t i = 0; i < std::min(kPanel, tokens - token); ++i)
+    for (int64_t j = 0; j < size; ++j)
+      to.row(token + i)[j] += sums[static_cast<size_t>(i * columns + j)];
+}
+
+/// Adds the products of the queries' rows of `values`, weights or slopes, with
+/// the keys' vectors in `other` to the rows of the queries.
+void CausalAttention::addQueries(const std::vector<float> &values,
+                                 const ProductSide &other,
+                                 HeadRows<float> to) const {
   std::vector<float> turned(static_cast<size_t>(padded * kPanel));
   for (int64_t token = 0; token < tokens; token += kPanel) {
-    // The queries that see these keys.
-    const int64_t at = (token / kPanel * padded + token) * kPanel;
-    add(weights.data() + at, of, token, tokens, token, gradients.v);
-    add(slopes.data() + at, q, token, tokens, token, gradients.k);
     // The keys that these queries see.
     const int64_t end = std::min(token + kPanel, tokens);
     for (int64_t key = 0; key < end; ++key)
       for (int64_t i = 0; i < kPanel; ++i)
         turned[static_cast<size_t>(key * kPanel + i)] =
-            slopes[static_cast<size_t>(
+            values[static_cast<size_t>(
                 (key / kPanel * padded + token + i) * kPanel + key % kPanel)];
-    add(turned.data(), k, 0, end, token, gradients.q);
+    addRows(turned.data(), other, 0, end, token, to);
   }
+}
+
+static MatrixView viewOfHead(HeadRows<const float> rows, int64_t tokens,
+                             int64_t size) {
+  return {rows.values, tokens, size, rows.stride};
+}
+
+void CausalAttention::run(const Inputs &inputs, HeadRows<float> output) {
+  weigh({ProductSide::ofRows(viewOfHead(inputs.q, tokens, size), 1),
+         ProductSide::ofRows(viewOfHead(inputs.k, tokens, size), 1)});
+  addQueries(weights,
+             ProductSide::ofColumns(viewOfHead(inputs.v, tokens, size), 1),
+             output);
+}
+
+void CausalAttention::add(const Inputs &inputs, HeadRows<const float> dOutput,
+                          const Gradients &gradients) {
+  const auto rowsOf = [&](HeadRows<const float> rows) {
+    return ProductSide::ofRows(viewOfHead(rows, tokens, size), 1);
+  };
+  weigh(
+      {rowsOf(inputs.q), rowsOf(inputs.k), rowsOf(inputs.v), rowsOf(dOutput)});
+  const auto columnsOf = [&](HeadRows<const float> rows) {
+    return ProductSide::ofColumns(viewOfHead(rows, tokens, size), 1);
+  };
+  const ProductSide q = columnsOf(inputs.q), k = columnsOf(inputs.k),
+                    of = columnsOf(dOutput);
+  for (int64_t token = 0; token < tokens; token += kPanel) {
+    // The queries that see these keys.
+    const int64_t at = (token / kPanel * padded + token) * kPanel;
+    addRows(weights.data() + at, of, token, tokens, token, gradients.v);
+    addRows(slopes.data() + at, q, token, tokens, token, gradients.k);
+  }
+  addQueries(slopes, k, gradients.q);
 }

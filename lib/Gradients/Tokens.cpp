@@ -87,3 +87,15 @@ void gradients::logLikelihood(std::span<const float> logits, int32_t token,
     gradient[i] *= scale;
   gradient[token] += 1;
 }
+
+void gradients::divergence(std::span<const float> wanted,
+                           std::span<const float> logits, float scale,
+                           float *gradient) {
+  std::vector<float> powers(wanted.size());
+  const double wantedSum = expLogits(wanted, powers.data());
+  const double sum = expLogits(logits, gradient);
+  const auto part = static_cast<float>(1 / sum);
+  const auto wantedPart = static_cast<float>(1 / wantedSum);
+  for (size_t i = 0; i < logits.size(); ++i)
+    gradient[i] = scale * (gradient[i] * part - powers[i] * wantedPart);
+}

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "qwen/Gradients/Gradients.h"
+#include "qwen/Gradients/Adam.h"
 #include "qwen/Gradients/Products.h"
 
 #include <gtest/gtest.h>
@@ -146,31 +147,29 @@ TEST(Gradients, Attention) {
                 part(slope.data(), 0),
                 {part(gradient.data(), 0), part(gradient.data(), 1),
                  part(gradient.data(), 2)});
-  expectGradient(
-      [&](const Reals &values) {
-        const auto at = [&](int64_t matrix, int64_t token, int64_t i) {
-          return values[static_cast<size_t>(matrix * kValues + token * kSize +
-                                            i)];
-        };
-        Reals y(kValues);
-        for (int64_t query = 0; query < kTokens; ++query) {
-          Reals powers;
-          double sum = 0;
-          for (int64_t key = 0; key <= query; ++key) {
-            double score = 0;
-            for (int64_t i = 0; i < kSize; ++i)
-              score += at(0, query, i) * at(1, key, i);
-            powers.push_back(std::exp(score / std::sqrt(double{kSize})));
-            sum += powers.back();
-          }
-          for (int64_t key = 0; key <= query; ++key)
-            for (int64_t i = 0; i < kSize; ++i)
-              y[static_cast<size_t>(query * kSize + i)] +=
-                  powers[static_cast<size_t>(key)] / sum * at(2, key, i);
-        }
-        return y;
-      },
-      x, slope, gradient);
+  const auto f = [&](const Reals &values) {
+    const auto at = [&](int64_t matrix, int64_t token, int64_t i) {
+      return values[static_cast<size_t>(matrix * kValues + token * kSize + i)];
+    };
+    Reals y(kValues);
+    for (int64_t query = 0; query < kTokens; ++query) {
+      Reals powers;
+      double sum = 0;
+      for (int64_t key = 0; key <= query; ++key) {
+        double score = 0;
+        for (int64_t i = 0; i < kSize; ++i)
+          score += at(0, query, i) * at(1, key, i);
+        powers.push_back(std::exp(score / std::sqrt(double{kSize})));
+        sum += powers.back();
+      }
+      for (int64_t key = 0; key <= query; ++key)
+        for (int64_t i = 0; i < kSize; ++i)
+          y[static_cast<size_t>(query * kSize + i)] +=
+              powers[static_cast<size_t>(key)] / sum * at(2, key, i);
+    }
+    return y;
+  };
+  expectGradient(f, x, slope, gradient);
   // Adds to what is there, and forgets what it has seen.
   std::vector<float> twice = gradient;
   attention.add(
@@ -179,6 +178,12 @@ TEST(Gradients, Attention) {
       {part(twice.data(), 0), part(twice.data(), 1), part(twice.data(), 2)});
   for (size_t i = 0; i < gradient.size(); ++i)
     EXPECT_EQ(twice[i], 2 * gradient[i]) << i;
+  std::vector<float> result(kValues);
+  attention.run({part(x.data(), 0), part(x.data(), 1), part(x.data(), 2)},
+                part(result.data(), 0));
+  const Reals want = f(Reals(x.begin(), x.end()));
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(result[i], want[i], 1e-6) << i;
 }
 
 TEST(Gradients, LogLikelihoods) {
@@ -193,6 +198,52 @@ TEST(Gradients, LogLikelihoods) {
         return Reals{values[7] - std::log(sum)};
       },
       x, {1.0f}, gradient);
+}
+
+TEST(Gradients, Divergences) {
+  const std::vector<float> x = randomFloats(21, 1),
+                           wanted = randomFloats(21, 2);
+  std::vector<float> gradient(21);
+  gradients::divergence(wanted, x, 0.5f, gradient.data());
+  const auto logSum = [](const auto &values) {
+    double sum = 0;
+    for (double value : values)
+      sum += std::exp(value);
+    return std::log(sum);
+  };
+  const double wantedSum = logSum(wanted);
+  expectGradient(
+      [&](const Reals &values) {
+        const double sum = logSum(values);
+        double mean = 0;
+        for (size_t i = 0; i < values.size(); ++i)
+          mean += std::exp(wanted[i] - wantedSum) *
+                  (wanted[i] - wantedSum - values[i] + sum);
+        return Reals{mean};
+      },
+      x, {0.5f}, gradient);
+}
+
+TEST(Gradients, StepsAreOfTheRate) {
+  // Whatever the size of a gradient is, a number moves by units against it.
+  const std::vector<float> gradient = {1e-12f, -3.0f, 5.0f, 0.0f};
+  const std::vector<float> start = {1, 2, 3, 4};
+  std::vector<std::vector<float>> ends;
+  for (unsigned threads : {1, 3}) {
+    Adam adam({1, 10, 0, 1});
+    std::vector<float> numbers = start;
+    for (int step = 0; step < 10; ++step)
+      adam.step(gradient, 0.01f, numbers, threads);
+    ends.push_back(numbers);
+  }
+  EXPECT_EQ(ends[0], ends[1]);
+  EXPECT_NEAR(ends[0][0], 1 - 0.1, 1e-4);
+  EXPECT_NEAR(ends[0][1], 2 + 1.0, 1e-3);
+  EXPECT_EQ(ends[0][2], 3);
+  EXPECT_EQ(ends[0][3], 4);
+  EXPECT_EQ(cosineRate(0, 48), 1);
+  EXPECT_NEAR(cosineRate(24, 48), 0.5, 1e-6);
+  EXPECT_LT(cosineRate(47, 48), 0.002);
 }
 
 TEST(Gradients, DrawnTokensFollowTheSoftmax) {

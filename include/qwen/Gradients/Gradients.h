@@ -14,6 +14,10 @@
 #include <span>
 #include <vector>
 
+namespace qwen {
+class ProductSide;
+}
+
 namespace qwen::gradients {
 
 /// Of y = x / sqrt(mean(x^2) + eps) * weight, over all values of `x`.
@@ -52,6 +56,9 @@ public:
   struct Gradients {
     HeadRows<float> q, k, v;
   };
+  /// Adds the result to rows of zeros.
+  void run(const Inputs &inputs, HeadRows<float> output);
+  /// Adds to the gradients by the inputs.
   void add(const Inputs &inputs, HeadRows<const float> dOutput,
            const Gradients &gradients);
 
@@ -59,6 +66,10 @@ private:
   struct Sides;
   void weigh(const Sides &sides);
   void weighRow(int64_t query);
+  void addRows(const float *panel, const ProductSide &other, int64_t first,
+               int64_t end, int64_t token, HeadRows<float> to) const;
+  void addQueries(const std::vector<float> &values, const ProductSide &other,
+                  HeadRows<float> to) const;
 
   const int64_t tokens, size, padded;
   const float scale;
@@ -73,6 +84,11 @@ int32_t drawToken(std::span<const float> logits, double uniform);
 /// Sets `gradient` to the gradient of log softmax(logits)[token].
 void logLikelihood(std::span<const float> logits, int32_t token,
                    float *gradient);
+
+/// Sets `gradient` to the gradient by `logits` of the Kullback-Leibler
+/// divergence of softmax(wanted) and softmax(logits), times `scale`.
+void divergence(std::span<const float> wanted, std::span<const float> logits,
+                float scale, float *gradient);
 
 } // namespace qwen::gradients
 

@@ -1,0 +1,307 @@
+//===- DistillationTest.cpp - Scales that learn ---------------------------===//
+//
+// Calibrates and distills tiny checkpoints.
+//
+//===----------------------------------------------------------------------===//
+
+#include "calibration/Distillation.h"
+
+#include "TempDir.h"
+
+#include "qwen/Gradients/Gradients.h"
+#include "qwen/Import/Models/Import.h"
+#include "qwen/Support/Error.h"
+#include "qwen/Support/MemoryFile.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+using namespace qwen;
+
+static const std::string kFolder = QWEN_SOURCE_DIR "/test/Inputs/checkpoints/";
+
+namespace {
+constexpr int64_t kWindow = 32;
+
+CalibrationText textOf(int64_t windows) {
+  CalibrationText text = {{}, kWindow, "0123"};
+  for (int64_t i = 0; i < windows * kWindow; ++i)
+    text.ids.push_back(static_cast<int32_t>((37 * i * i + 11 * i) % 250));
+  return text;
+}
+
+/// Ends a compile whose result is not needed.
+struct Enough {};
+
+/// Calls `take` with a model of `format` and floats, before its calibration.
+template <typename Take>
+void withInput(const std::string &name, WeightFormat format, const Take &take) {
+  MemoryFile file;
+  try {
+    compileModel(kFolder + name, file,
+                 {.weights = format, .quantizer = Quantizer::Gptq},
+                 {.quantize = [&](const QuantizeInput &input) -> Quantization {
+                   take(input);
+                   throw Enough();
+                 }});
+  } catch (const Enough &) {
+  }
+}
+
+/// The integers and numbers of all matrices.
+std::string bytesOf(const QuantizeInput &input) {
+  std::string bytes;
+  for (const auto &[name, format] : input.formats) {
+    const WeightSourcePtr source = input.source(name);
+    std::vector<char> panel(
+        static_cast<size_t>(panelBytes(format, source->shape().k())));
+    for (int64_t i = 0; i < source->shape().outputs(); ++i)
+      if (source->kept(format, i, 1) != 0) {
+        source->keep(format, i, 1, 0,
+                     reinterpret_cast<uint8_t *>(panel.data()));
+        bytes.append(panel.begin(), panel.end());
+      }
+  }
+  return bytes;
+}
+
+/// What a distillation says and leaves.
+struct Outcome {
+  DistillResult result = {};
+  std::vector<std::string> notes;
+  std::string before, after;
+};
+
+Outcome distilled(const std::string &name, WeightFormat format, int64_t steps,
+                  const CalibrationOptions &given = {}) {
+  Outcome outcome;
+  const CalibrationText text = textOf(16);
+  withInput(name, format, [&](const QuantizeInput &input) {
+    CalibrationOptions options = given;
+    Distillation distillation(input, text, steps, options);
+    options.lastRows = [&](std::span<const float> rows) {
+      distillation.keepTeacher(rows);
+    };
+    calibrate(input, text, options);
+    outcome.before = bytesOf(input);
+    options.note = [&](const std::string &line) {
+      outcome.notes.push_back(line);
+    };
+    outcome.result = distillation.run();
+    outcome.after = bytesOf(input);
+  });
+  return outcome;
+}
+
+/// The loss before and after, as the line has them.
+std::pair<double, double> lossesOf(const std::string &line) {
+  const auto after = [&](const char *words) {
+    return std::stod(line.substr(line.find(words) + std::strlen(words)));
+  };
+  return {after("in place of "), after("KL of held-out tokens ")};
+}
+} // namespace
+
+class DistillationOf : public testing::TestWithParam<WeightFormat> {};
+
+TEST_P(DistillationOf, LowersTheLossOfTokensThatItDoesNotSee) {
+  const Outcome outcome = distilled("qwen2-tied-f32", GetParam(), 32);
+  const auto [before, after] = lossesOf(outcome.result.line);
+  EXPECT_LT(after, before) << outcome.result.line;
+  EXPECT_GT(outcome.result.step, 0);
+  EXPECT_EQ(outcome.before.size(), outcome.after.size());
+  EXPECT_TRUE(outcome.before != outcome.after);
+  ASSERT_EQ(outcome.notes.size(), 1u);
+  EXPECT_TRUE(outcome.notes[0].starts_with(
+      "distillation: 32 steps of 32 tokens take about "))
+      << outcome.notes[0];
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Formats, DistillationOf,
+    testing::Values(WeightFormat::Q4_0, WeightFormat::Q4_M_32,
+                    WeightFormat::Q4_Z_32, WeightFormat::NL4_XS,
+                    WeightFormat::Q4_K),
+    [](const auto &info) { return std::string(weightFormatName(info.param)); });
+
+TEST(Distillation, ThreadsAndKillsChangeNoBit) {
+  constexpr int64_t kSteps = 16;
+  const auto run = [&](const CalibrationOptions &options) {
+    return distilled("qwen3-untied-f32", WeightFormat::Q4_0, kSteps, options);
+  };
+  const Outcome expected = run({.threads = 1});
+  const test::TempDir dir;
+  struct Killed {};
+  size_t runs = 0;
+  for (bool isDone = false; !isDone && runs < 20; ++runs) {
+    size_t calls = 0;
+    CalibrationOptions options = {.folder = dir.path() / "saved", .threads = 3};
+    // Not while it calibrates.
+    constexpr uint64_t kAll = kWindow * (4 * kSteps + 3 * 2);
+    options.progress = [&](uint64_t, uint64_t total) {
+      if (total == kAll && ++calls == 12)
+        throw Killed();
+    };
+    try {
+      const Outcome outcome = run(options);
+      EXPECT_TRUE(outcome.after == expected.after);
+      EXPECT_EQ(outcome.result.step, expected.result.step);
+      isDone = true;
+    } catch (const Killed &) {
+    }
+  }
+  EXPECT_EQ(runs, 2u);
+}
+
+TEST(Distillation, RefusesWhatItCannotDo) {
+  withInput("qwen2-tied-f32", WeightFormat::Q4_0,
+            [](const QuantizeInput &input) {
+              const CalibrationText text = textOf(15);
+              const CalibrationOptions options;
+              try {
+                const Distillation distillation(input, text, 8, options);
+                FAIL();
+              } catch (const Error &error) {
+                EXPECT_STREQ(
+                    error.what(),
+                    "the calibration text has 15 windows of 32 tokens when "
+                    "--distill needs at least 16, of which 2 are held out; a "
+                    "longer text has more");
+              }
+            });
+  withInput("qwen3_5-text-f32", WeightFormat::Q4_0,
+            [](const QuantizeInput &input) {
+              const CalibrationText text = textOf(16);
+              const CalibrationOptions options;
+              try {
+                const Distillation distillation(input, text, 8, options);
+                FAIL();
+              } catch (const Error &error) {
+                EXPECT_STREQ(error.what(),
+                             "--distill needs a backward pass of "
+                             "qwen.short_convolution, which there is not: "
+                             "compile the model without it");
+              }
+            });
+}
+
+namespace {
+/// A model that learns and the text that it runs, without int8 rows.
+struct Learner {
+  Learner(const QuantizeInput &input, std::span<const int32_t> ids)
+      : chain(divide(programsOf(input.module).front())),
+        student(input.module, input.weights, chain, kWindow, 2,
+                /*quantizes=*/false),
+        ids(ids) {}
+
+  /// The log-likelihood of one token behind each.
+  double loss() {
+    student.runForward(ids, true);
+    double sum = 0;
+    student.forLogits([&](int64_t first, int64_t width,
+                          std::span<const float> logits) {
+      for (size_t i = 0; i < logits.size(); i += static_cast<size_t>(width)) {
+        double powers = 0;
+        for (int64_t j = 0; j < width; ++j)
+          powers += std::exp(double{logits[i + static_cast<size_t>(j)]});
+        sum += logits[i + tokenBehind(first)] - std::log(powers);
+        ++first;
+      }
+    });
+    return sum;
+  }
+
+  static size_t tokenBehind(int64_t token) {
+    return static_cast<size_t>(7 * token % 200);
+  }
+
+  const SublayerChain chain;
+  Student student;
+  const std::span<const int32_t> ids;
+};
+} // namespace
+
+// Through all ops of the model, and both uses of a tied embedding.
+TEST(Student, GradientsOfScalesAreDifferences) {
+  withInput(
+      "qwen2-tied-f32", WeightFormat::Q4_0, [](const QuantizeInput &input) {
+        const CalibrationText text = textOf(2);
+        std::map<std::string, std::shared_ptr<LearnedMatrix>> matrices;
+        std::map<std::string, std::vector<float>> numbers, gradients;
+        for (const auto &[name, format] : input.formats) {
+          const WeightSourcePtr integers =
+              quantize(Quantizer::Search, input.source(name), format);
+          auto &matrix = matrices[name] =
+              std::make_shared<LearnedMatrix>(integers, format, 1);
+          numbers[name] = matrix->ownNumbers();
+          gradients[name].resize(numbers[name].size());
+          matrix->follow(numbers[name]);
+          input.replace(name, matrix);
+        }
+        Learner learner(input, text.ids);
+        learner.loss();
+        const auto add = [&](const std::string &name, int64_t output,
+                             const float *slope) {
+          matrices[name]->addGradient(output, slope,
+                                      gradients[name].data() +
+                                          output *
+                                              matrices[name]->outputNumbers());
+        };
+        const std::vector<float> slopes = learner.student.runBackward(
+            [&](int64_t first, int64_t width, std::span<const float> logits) {
+              std::vector<float> slope(logits.size());
+              for (size_t i = 0; i < logits.size();
+                   i += static_cast<size_t>(width))
+                gradients::logLikelihood(
+                    logits.subspan(i, static_cast<size_t>(width)),
+                    static_cast<int32_t>(Learner::tokenBehind(first++)),
+                    slope.data() + i);
+              return slope;
+            },
+            [&](llvm::StringRef weight, std::span<const float> rows,
+                std::span<const float> slope) {
+              const std::string name = weight.str();
+              const int64_t k = matrices[name]->shape().k(),
+                            outputs = matrices[name]->shape().outputs();
+              std::vector<float> values(static_cast<size_t>(k));
+              for (int64_t output = 0; output < outputs; ++output) {
+                std::ranges::fill(values, 0.0f);
+                for (int64_t token = 0; token < std::ssize(rows) / k; ++token)
+                  for (int64_t i = 0; i < k; ++i)
+                    values[static_cast<size_t>(i)] +=
+                        slope[static_cast<size_t>(token * outputs + output)] *
+                        rows[static_cast<size_t>(token * k + i)];
+                add(name, output, values.data());
+              }
+            });
+        EmbeddingOp embedding = learner.chain.embedding;
+        const std::string embedded = embedding.getWeight().str();
+        const int64_t width = matrices[embedded]->shape().k();
+        for (size_t i = 0; i < text.ids.size(); ++i)
+          add(embedded, text.ids[i],
+              slopes.data() + static_cast<int64_t>(i) * width);
+        // All numbers of a matrix along their gradient.
+        for (auto &[name, list] : numbers) {
+          const std::vector<float> start = list, &gradient = gradients[name];
+          double square = 0;
+          for (float value : gradient)
+            square += double{value} * value;
+          ASSERT_GT(square, 0) << name;
+          const double step = 0.02 / square;
+          double losses[2], moved = 0;
+          for (int side : {0, 1}) {
+            for (size_t i = 0; i < list.size(); ++i)
+              list[i] = static_cast<float>(start[i] +
+                                           (side ? step : -step) * gradient[i]);
+            losses[side] = learner.loss();
+            for (size_t i = 0; i < list.size(); ++i)
+              moved +=
+                  (side ? 1 : -1) * (double{list[i]} - start[i]) * gradient[i];
+          }
+          list = start;
+          EXPECT_NEAR((losses[1] - losses[0]) / moved, 1, 0.02) << name;
+        }
+      });
+}
