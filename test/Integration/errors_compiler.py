@@ -383,6 +383,12 @@ ROWS = [
         "qwen-opt: CHECKPOINT is missing (see qwen-opt --help)"),
     Row("a memory below 0", None, f"qwen-opt {QWEN3} --calibrate --calibrate-memory -1 -o x", 2,
         'qwen-opt: --calibrate-memory: "-1" is not a number of bytes from 0 to 18446744073709551615, such as 500MiB or 4GiB (see qwen-opt --help)'),
+    Row("a distillation alone", None, f"qwen-opt {QWEN3} --distill -o x", 2,
+        "qwen-opt: --distill requires --calibrate (see qwen-opt --help)"),
+    Row("a distillation without steps", None, f"qwen-opt {QWEN3} --calibrate --distill=0 -o x", 2,
+        'qwen-opt: --distill: "0" is not a whole number from 1 to 10000 (see qwen-opt --help)'),
+    Row("a distillation of rounded weights", None, f"qwen-opt {QWEN3} --calibrate --awq --quantizer rtn --distill -o x", 2,
+        "qwen-opt: --distill has no effect on --quantizer rtn: gptq and gptq+cd have scales that learn (see qwen-opt --help)"),
     Row("--json alone", None, "qwen-opt --json", 2,
         "qwen-opt: --json requires --list-targets (see qwen-opt --help)"),
 

@@ -6,6 +6,7 @@
 #include "ProgressBar.h"
 #include "artifact/File.h"
 #include "calibration/Calibration.h"
+#include "calibration/Distillation.h"
 #include "calibration/EmbeddedTexts.h"
 #include "calibration/LoadedPrograms.h"
 #include "qwen/Support/Error.h"
@@ -32,6 +33,20 @@ void qwen::addCalibration(const Command &command, CalibrateFlags &flags) {
                "Scale channels by the calibration text, so that outliers lose "
                "less; for formats that are not rotated")
       .needs(command.option("--calibrate"));
+  command
+      .addFlagWithValue(
+          "--distill",
+          [&flags](const std::string &steps) {
+            flags.distill = steps == kNoValue
+                                ? kDistillSteps
+                                : parseNumber<int64_t>("--distill", steps, 1,
+                                                       kMostDistillSteps);
+          },
+          "Let the scales learn from the model in f32 behind a calibration, in "
+          "STEPS steps of a window of the text, by default " +
+              std::to_string(kDistillSteps) +
+              "; the file keeps its size and speed")
+      .needs(command.option("--calibrate"));
 }
 
 std::optional<Quantizer> qwen::chooseQuantizer(const Command &command,
@@ -45,6 +60,9 @@ std::optional<Quantizer> qwen::chooseQuantizer(const Command &command,
   const Quantizer quantizer = parseQuantizer(name).value();
   if (needsText(quantizer) && !calibrates)
     throw UsageError(command, "--quantizer " + name + " needs --calibrate");
+  if (!needsText(quantizer) && flags.distill != 0)
+    throw UsageError(command, "--distill has no effect on --quantizer " + name +
+                                  ": gptq and gptq+cd have scales that learn");
   if (!needsText(quantizer) && calibrates && !flags.awq && flags.prune.empty())
     throw UsageError(command, "--calibrate has no effect on --quantizer " +
                                   name + " without --awq or --prune");
@@ -95,7 +113,9 @@ static Quantization recordOf(const CalibrationText &windows) {
 void qwen::addCalibrationHooks(const CalibrateFlags &flags,
                                std::optional<Quantizer> quantizer,
                                const std::string &checkpoint,
-                               const std::string &folder, CompileHooks &hooks) {
+                               const std::string &folder,
+                               std::vector<std::string> &lines,
+                               CompileHooks &hooks) {
   if (flags.text.empty())
     return;
   const auto text = calibrationText(flags, checkpoint, "--calibrate");
@@ -110,17 +130,27 @@ void qwen::addCalibrationHooks(const CalibrateFlags &flags,
     };
   if (!quantizer || !needsText(*quantizer))
     return;
-  hooks.quantize = [text, memory = flags.memory,
-                    folder](const QuantizeInput &input) {
+  hooks.quantize = [text, flags, folder, &lines](const QuantizeInput &input) {
     const CalibrationText windows = text(input);
-    ProgressBar bar("calibrating");
-    calibrate(
-        input, windows,
-        {.memory = memory,
-         .folder = folder,
-         .note = [](const std::string &line) { llvm::errs() << line << '\n'; },
-         .progress = [&](uint64_t done,
-                         uint64_t total) { bar.update(done, total); }});
+    std::optional<ProgressBar> bar("calibrating");
+    CalibrationOptions options = {
+        .memory = flags.memory,
+        .folder = folder,
+        .note = [](const std::string &line) { llvm::errs() << line << '\n'; },
+        .progress = [&](uint64_t done,
+                        uint64_t total) { bar->update(done, total); }};
+    std::optional<Distillation> distillation;
+    if (flags.distill != 0) {
+      distillation.emplace(input, windows, flags.distill, options);
+      options.lastRows = [&](std::span<const float> rows) {
+        distillation->keepTeacher(rows);
+      };
+    }
+    calibrate(input, windows, options);
+    if (distillation) {
+      bar.emplace("distilling");
+      lines.push_back(distillation->run().line);
+    }
     return recordOf(windows);
   };
 }

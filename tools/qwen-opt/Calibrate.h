@@ -21,6 +21,8 @@ struct CalibrateFlags {
   uint64_t memory = uint64_t{4} << 30;
   /// Whether channels are scaled.
   bool awq = false;
+  /// Steps in which scales learn behind the calibration; 0 for none.
+  int64_t distill = 0;
   /// The text of --prune (Prune.h), or empty.
   std::string prune;
 };
@@ -46,11 +48,13 @@ calibrationText(const CalibrateFlags &flags, const std::string &checkpoint,
 
 /// Sets the hooks that run the text, for `--awq` and for a quantizer that needs
 /// it. They show their progress. Finished sublayers lie in `folder`, or nowhere
-/// if that is empty. Reads the text at once; throws Error if it cannot.
+/// if that is empty. `lines` gets lines for the summary. Reads the text at
+/// once; throws Error if it cannot.
 void addCalibrationHooks(const CalibrateFlags &flags,
                          std::optional<Quantizer> quantizer,
                          const std::string &checkpoint,
-                         const std::string &folder, CompileHooks &hooks);
+                         const std::string &folder,
+                         std::vector<std::string> &lines, CompileHooks &hooks);
 
 } // namespace qwen
 

@@ -90,10 +90,10 @@ static std::string_view weightsAlone(const CompileArguments &arguments) {
 /// line where the caller reads the progress.
 static void tell(const CompileArguments &arguments,
                  const CompileSummary &summary,
-                 const std::vector<std::string> &verified, double seconds) {
+                 const std::vector<std::string> &lines, double seconds) {
   const std::string_view weights = weightsAlone(arguments);
   if (!ProgressBar::isReported())
-    printSummary(arguments.output, summary, weights, verified, seconds);
+    printSummary(arguments.output, summary, weights, lines, seconds);
   else if (const auto advice = calibrationAdvice(summary, weights))
     llvm::errs() << "qwen-opt: note: " << *advice << '\n';
 }
@@ -133,19 +133,20 @@ static void compile(CompileArguments &arguments) {
   TemporaryFile output(arguments.output);
   const std::string saved =
       output.isStream() ? "" : calibrationFolder(arguments.output);
+  std::vector<std::string> lines;
   addCalibrationHooks(arguments.calibrate, arguments.options.quantizer,
-                      arguments.checkpoint, saved, hooks);
+                      arguments.checkpoint, saved, lines, hooks);
   std::optional<ProgressBar> bar;
   hooks.progress = [&](uint64_t done, uint64_t total) {
     if (!bar)
       bar.emplace("packing");
     bar->update(done, total);
   };
-  std::vector<std::string> verified;
   hooks.check = [&](const std::string &file, llvm::ArrayRef<TargetCode> targets,
                     const ArtifactInput &input) {
     if (arguments.verify)
-      verified = verifyArtifact(file, arguments.runner, targets, input);
+      llvm::append_range(
+          lines, verifyArtifact(file, arguments.runner, targets, input));
   };
   const CompileSummary summary =
       compileModel(arguments.checkpoint, output, arguments.options, hooks);
@@ -156,7 +157,7 @@ static void compile(CompileArguments &arguments) {
     removeSavedCalibration(saved);
   const std::chrono::duration<double> seconds =
       std::chrono::steady_clock::now() - start;
-  tell(arguments, summary, verified, seconds.count());
+  tell(arguments, summary, lines, seconds.count());
 }
 
 /// Throws UsageError if the plan would replace the compiled file.

@@ -115,8 +115,7 @@ qwen::calibrationAdvice(const CompileSummary &summary,
 
 void qwen::printSummary(const std::string &name, const CompileSummary &summary,
                         std::string_view weights,
-                        const std::vector<std::string> &verified,
-                        double seconds) {
+                        const std::vector<std::string> &lines, double seconds) {
   llvm::raw_ostream &out = llvm::errs();
   out << printable(name) << ": " << summary.architecture << " for "
       << llvm::join(summary.targets, ", ") << '\n';
@@ -140,7 +139,7 @@ void qwen::printSummary(const std::string &name, const CompileSummary &summary,
     out << "  kernels"
         << (summary.targets.size() > 1 ? " of " + summary.targets[i] : "")
         << ": " << llvm::join(summary.kernels[i], ", ") << '\n';
-  for (const std::string &line : verified)
+  for (const std::string &line : lines)
     out << "  " << line << '\n';
   out << llvm::format("  %.1f seconds\n", seconds);
 }

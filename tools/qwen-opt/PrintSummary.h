@@ -23,10 +23,11 @@ std::optional<std::string> calibrationAdvice(const CompileSummary &summary,
                                              std::string_view weights);
 
 /// Prints the facts of the new file `name` to standard error, with the lines
-/// `verified` of its verification. `weights` as for calibrationAdvice.
+/// `lines` of its calibration and verification. `weights` as for
+/// calibrationAdvice.
 void printSummary(const std::string &name, const CompileSummary &summary,
                   std::string_view weights,
-                  const std::vector<std::string> &verified, double seconds);
+                  const std::vector<std::string> &lines, double seconds);
 
 } // namespace qwen
 
