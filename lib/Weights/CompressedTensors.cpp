@@ -161,8 +161,11 @@ static std::vector<TargetGroup> parseGroups(const JsonValue &config) {
   return groups;
 }
 
-/// Refuses what would change the weights beside the groups.
+/// Refuses what would change the weights beside the groups, or the number of
+/// experts.
 static void refuseTransforms(const JsonValue &config) {
+  if (const auto experts = config.findValue("moe_sparsity_config"))
+    experts->refuse("supported are models with all experts in each layer");
   if (const auto transforms = config.findValue("transform_config"))
     if (const auto groups = transforms->findValue("config_groups");
         groups && !groups->members().empty())

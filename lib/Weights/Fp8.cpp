@@ -6,10 +6,12 @@
 using namespace qwen;
 
 /// Which modules are quantized, the tensors tell; activations are quantized our
-/// way.
+/// way, and so is what a program does when it reads the file.
 static constexpr const char *kFp8NoEffect[] = {
-    "activation_scheme", "scale_fmt", "quant_method", "modules_to_not_convert",
-    "ignored_layers"};
+    "activation_scheme", "scale_fmt",
+    "quant_method",      "modules_to_not_convert",
+    "ignored_layers",    "modules_to_convert",
+    "dequantize"};
 
 /// The blocks of a file that does not tell them: the blocks that transformers
 /// writes, or a scale for each output, or one for all.
@@ -34,6 +36,9 @@ public:
     if (const auto fmt = config.findValue("fmt");
         fmt && fmt->string() != "e4m3")
       fmt->refuse("supported is \"e4m3\"");
+    if (const auto experts = config.findValue("expert_dtype");
+        experts && experts->string() != "fp8")
+      experts->refuse("supported is \"fp8\"");
     if (const auto size = config.findValue("weight_block_size"))
       block = readScaleBlock(*size);
   }

@@ -40,10 +40,14 @@ static Nf4State readNf4State(const StoredTensor &tensor) {
     type.refuse("supported is \"nf4\"");
   Nf4State state;
   const JsonValue shape = root.at("shape");
-  for (const JsonValue &size : shape.elements())
-    state.shape.sizes.push_back(size.integer(1, INT32_MAX));
-  if (state.shape.sizes.size() != 2)
-    shape.fail("an array of two sizes");
+  const std::vector<JsonValue> sizes = shape.elements();
+  // A tensor of all experts of a layer has three.
+  if (sizes.size() != 2 && sizes.size() != 3)
+    shape.fail("an array of two or three sizes");
+  // The product of all fits in 64 bits.
+  const int64_t most = sizes.size() == 2 ? INT32_MAX : int64_t{1} << 20;
+  for (const JsonValue &size : sizes)
+    state.shape.sizes.push_back(size.integer(1, most));
   state.block = root.at("blocksize").integer(1, INT32_MAX);
   if (const auto nested = root.findValue("nested_blocksize")) {
     state.nestedBlock = nested->integer(1, INT32_MAX);

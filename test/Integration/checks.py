@@ -142,6 +142,19 @@ def dequantized(tensor):
     return gguf.quants.dequantize(tensor.data, tensor.tensor_type)
 
 
+def summary_of(stderr):
+    """The lines of the summary about forms: "FORM: MATRICES, exact FORMAT" or "FORM: MATRICES, FORMAT with ERROR%"."""
+    lines = []
+    for line in stderr.splitlines():
+        if line.startswith("  from "):
+            form, rest = line.removeprefix("  from ").split(": ")
+            parts = rest.split(", ")
+            what = parts[2].replace("kept exactly in", "exact").removeprefix("converted to ")
+            error = f" {parts[4].removeprefix('with an error of ')}" if len(parts) > 4 else ""
+            lines.append(f"{form}: {parts[0].removesuffix(' matrices')}, {what}{error}")
+    return lines
+
+
 def join(ids):
     return ",".join(str(i) for i in ids)
 

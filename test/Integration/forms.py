@@ -15,7 +15,8 @@ import sys
 
 import numpy as np
 
-from checks import Checks, compile_model, dequantized, export, full, join, logits, q4_0_of, read_safetensors, run, same_bits, weights_of, write_weights
+from checks import (Checks, compile_model, dequantized, export, full, join, logits, q4_0_of, read_safetensors, run, same_bits, summary_of, weights_of,
+                    write_weights)
 from gguf_model import own_name
 
 INPUTS, WORK = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
@@ -76,19 +77,6 @@ COMPILED = ("gptq-qwen2-int8-g128", "gptq-qwen3-int4-asym-v2", "gptq-qwen3-int4-
             "fp8-qwen3-block128",
             "bnb-qwen3-nf4-double")
 COMPILED_F32 = ("gptq-qwen3-int4-desc_act", "ct-qwen3-actorder")
-
-
-def summary_of(stderr):
-    """The lines of the summary about forms: "FORM: MATRICES, exact FORMAT" or "FORM: MATRICES, FORMAT with ERROR%"."""
-    lines = []
-    for line in stderr.splitlines():
-        if line.startswith("  from "):
-            form, rest = line.removeprefix("  from ").split(": ")
-            parts = rest.split(", ")
-            what = parts[2].replace("kept exactly in", "exact").removeprefix("converted to ")
-            error = f" {parts[4].removeprefix('with an error of ')}" if len(parts) > 4 else ""
-            lines.append(f"{form}: {parts[0].removesuffix(' matrices')}, {what}{error}")
-    return lines
 
 
 def in_file_order(weights, folder):

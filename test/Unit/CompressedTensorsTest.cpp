@@ -236,6 +236,11 @@ TEST(CompressedTensors, RefuseConfigurations) {
   EXPECT_EQ(messageOf([&] { tensors.make(kMethod, value.dump()); }),
             "c: q.transform_config.config_groups an object is not supported; "
             "supported are models without transforms");
+  value = config("pack-quantized", {});
+  value["moe_sparsity_config"] = {{"method", "prune"}};
+  EXPECT_EQ(messageOf([&] { tensors.make(kMethod, value.dump()); }),
+            "c: q.moe_sparsity_config an object is not supported; supported "
+            "are models with all experts in each layer");
 }
 
 TEST(CompressedTensors, RefuseTensors) {

@@ -87,6 +87,8 @@ TEST(Float8, RefusesOtherTensorsAndConfigurations) {
   };
   EXPECT_EQ(messageOfConfig(R"({"fmt": "e5m2"})"),
             "c: q.fmt \"e5m2\" is not supported; supported is \"e4m3\"");
+  EXPECT_EQ(messageOfConfig(R"({"expert_dtype": "fp4"})"),
+            "c: q.expert_dtype \"fp4\" is not supported; supported is \"fp8\"");
   EXPECT_EQ(
       messageOfConfig(R"({"weight_block_size": [0, 128]})"),
       "c: q.weight_block_size[0] is 0 when an integer from 1 to 2147483647 "

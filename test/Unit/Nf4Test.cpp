@@ -70,6 +70,24 @@ TEST(Nf4, ReadsQuantizedScales) {
   EXPECT_EQ(values[95], 0.625f * (0.7f + 0.1f));
 }
 
+/// bitsandbytes quantizes the parameter of all experts as one tensor.
+TEST(Nf4, ReadsAllExpertsOfALayer) {
+  FormTensors tensors = plain();
+  setState(tensors,
+           R"({"quant_type": "nf4", "blocksize": 64, "shape": [3, 4, 8]})");
+  const WeightSourcePtr source = tensors.make("bitsandbytes", "{}");
+  EXPECT_EQ(source->shape(), (WeightShape{{3, 4, 8}}));
+  const FormTensors matrix = plain();
+  EXPECT_EQ(valuesOf(*source), valuesOf(*matrix.make("bitsandbytes", "{}")));
+  setState(
+      tensors,
+      R"({"quant_type": "nf4", "blocksize": 64, "shape": [3, 2097152, 8]})");
+  EXPECT_EQ(
+      messageOf([&] { tensors.make("bitsandbytes", "{}"); }),
+      "d/f: tensor \"m.weight.quant_state.bitsandbytes__nf4\": shape[1] is "
+      "2097152 when an integer from 1 to 1048576 is needed");
+}
+
 /// bnb_4bit_quant_storage changes the type of the tensor, not its bytes.
 TEST(Nf4, ReadsCodesOfAnyStorage) {
   const FormTensors bytes = plain();

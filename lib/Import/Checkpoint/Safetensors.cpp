@@ -257,7 +257,7 @@ struct NamePart {
 } // namespace
 
 /// The experts of MLX, and the tensors of all experts that transformers names
-/// as parameters. The first row counts.
+/// as parameters, with what bitsandbytes adds to these. The first row counts.
 static constexpr NamePart kExpertsParts[] = {
     {".mlp.switch_mlp.", ".mlp.experts.", /*isLast=*/false},
     {".mlp.experts.gate_up_proj", ".mlp.experts.gate_up_proj.weight"},
@@ -270,6 +270,17 @@ static constexpr NamePart kExpertsParts[] = {
      ".mlp.experts.gate_up_proj.input_scale"},
     {".mlp.experts.down_proj_activation_scale",
      ".mlp.experts.down_proj.input_scale"},
+    {".mlp.experts.gate_up_proj.absmax",
+     ".mlp.experts.gate_up_proj.weight.absmax"},
+    {".mlp.experts.gate_up_proj.nested_",
+     ".mlp.experts.gate_up_proj.weight.nested_", /*isLast=*/false},
+    {".mlp.experts.gate_up_proj.quant_",
+     ".mlp.experts.gate_up_proj.weight.quant_", /*isLast=*/false},
+    {".mlp.experts.down_proj.absmax", ".mlp.experts.down_proj.weight.absmax"},
+    {".mlp.experts.down_proj.nested_", ".mlp.experts.down_proj.weight.nested_",
+     /*isLast=*/false},
+    {".mlp.experts.down_proj.quant_", ".mlp.experts.down_proj.weight.quant_",
+     /*isLast=*/false},
 };
 
 std::string qwen::modelName(const std::string &name) {
