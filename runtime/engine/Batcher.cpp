@@ -227,6 +227,9 @@ void Batcher::startWaiting() {
   while (!waiting.empty()) {
     Job &next = waiting.front();
     bool started = false;
+    // It goes on in the next step, as a long prompt does.
+    if (!pages.load(next, running))
+      return;
     const auto open = [&] {
       attempt(next, [&] { started = pages.open(next, running); });
       return started || next.ended();
@@ -253,7 +256,6 @@ void Batcher::startWaiting() {
 }
 
 void Batcher::reservePages() {
-  pages.beginStep();
   for (size_t i = 0; i < running.size(); ++i) {
     Job &job = running[i];
     while (!job.ended() && !pages.promise(job)) {
@@ -273,6 +275,13 @@ void Batcher::reservePages() {
 //===----------------------------------------------------------------------===//
 // A step
 //===----------------------------------------------------------------------===//
+
+int64_t Batcher::loadTime() const {
+  // Beside others, a prompt may take as long as a step of theirs; alone, it
+  // delays only those that come meanwhile.
+  constexpr int64_t kLeast = 5'000'000, kMost = 100'000'000;
+  return running.empty() ? kMost : std::clamp(stepNanoseconds, kLeast, kMost);
+}
 
 void Batcher::append(Track &track, int64_t count) {
   const Job &job = track.job();
@@ -351,6 +360,7 @@ void Batcher::plan() {
 
 void Batcher::step() {
   hold();
+  pages.beginStep(steadyNanoseconds() + loadTime());
   startWaiting();
   reservePages();
   const int64_t start = steadyNanoseconds();
@@ -360,8 +370,8 @@ void Batcher::step() {
   run();
   tellAccepted();
   force();
-  const double seconds =
-      static_cast<double>(steadyNanoseconds() - start) * 1e-9;
+  stepNanoseconds = steadyNanoseconds() - start;
+  const double seconds = static_cast<double>(stepNanoseconds) * 1e-9;
   pace.record(decoding, promptTokens, seconds);
   if (drafter && promptTokens == 0)
     draftPace.record(std::ssize(batch),

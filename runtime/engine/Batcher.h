@@ -101,8 +101,11 @@ private:
   /// Moves jobs between `held` and the other lists.
   void hold();
   void countHeld();
-  /// Gives waiting jobs a sequence, in order, while their tokens fit.
+  /// Gives waiting jobs a sequence, in order, while their tokens fit and what
+  /// the store has of them is loaded.
   void startWaiting();
+  /// Nanoseconds in which this step may load pages.
+  int64_t loadTime() const;
   /// Adds the request that follows one that has left the queue.
   void addNext(const Job &job);
   /// Promises every running job a page for its next token. If pages lack, the
@@ -204,6 +207,8 @@ private:
   /// Those of the first tracks of `order`.
   std::vector<DraftWish> wishes;
   std::vector<DraftOrder> orders;
+  /// Time of the last step that ran tokens.
+  int64_t stepNanoseconds = 0;
   /// Time that the drafter takes in this step.
   int64_t drafterNanoseconds = 0;
   /// Rows of a track, [begin, end) of the rows of a call, from which a sampler

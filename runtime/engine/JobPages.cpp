@@ -3,10 +3,12 @@
 #include "engine/JobPages.h"
 
 #include "engine/Beams.h"
+#include "engine/SteadyClock.h"
 
 #include "qwen/ABI/Blocks.h"
 
 #include <algorithm>
+#include <new>
 
 using namespace qwen;
 
@@ -14,18 +16,45 @@ int64_t JobPages::enter(Job &job) const {
   Track &track = job.track();
   track.place.prefix = {.identity = Identity(job.request().prompt),
                         .snapshotAt = job.request().snapshotAt};
-  return track.knownSize() - find(track).gain;
+  return track.knownSize() -
+         find(track, PrefixCache::Where::MemoryAndStore).gain;
 }
 
-PrefixCache::Hit JobPages::find(const Track &track) const {
+std::span<const int32_t> JobPages::sharedOf(const Track &track) {
+  return track.known().first(track.job().sharedTokens(track));
+}
+
+PrefixCache::Hit JobPages::find(const Track &track,
+                                PrefixCache::Where where) const {
   const PrefixCache::Prefix &prefix = track.place.prefix;
   if (!usesCache)
     return {.pages = prefix.pages};
-  return cache.find(track.known().first(track.job().sharedTokens(track)),
-                    prefix);
+  return cache.find(sharedOf(track), prefix, where);
 }
 
-void JobPages::take(Track &track, PrefixCache::Hit hit) {
+bool JobPages::load(Track &track) {
+  return !usesCache ||
+         cache.load(sharedOf(track), track.place.prefix, track.place.loaded,
+                    [&] { return steadyNanoseconds() >= lastLoad; });
+}
+
+bool JobPages::load(Job &job, const JobList &running) {
+  Track &front = *job.tracks().front();
+  // Pages that are loaded for nothing take the place of others.
+  if (state.freeSequences() < sequencesOf(job) ||
+      lacking(running) + branchPages(job) +
+              ceilDiv(front.knownSize(), kPageTokens) >
+          state.freePages())
+    return true;
+  try {
+    return load(front);
+  } catch (const std::bad_alloc &) {
+    // The tokens run in place of it.
+    return true;
+  }
+}
+
+void JobPages::take(Track &track, const PrefixCache::Hit &hit) {
   cache.share(track.sequence(), track.known(), track.place.prefix, hit);
   cache.resume(track.sequence(), hit);
   cached += hit.gain;
@@ -50,16 +79,21 @@ int64_t JobPages::lacking(const Job &job) const {
   return pages;
 }
 
+int64_t JobPages::lacking(const JobList &running) const {
+  int64_t pages = 0;
+  for (const std::unique_ptr<Job> &job : running.all())
+    pages += lacking(*job);
+  return pages;
+}
+
 bool JobPages::open(Job &job, const JobList &running) {
   if (state.freeSequences() < sequencesOf(job))
     return false;
-  int64_t needed = branchPages(job);
-  for (const std::unique_ptr<Job> &other : running.all())
-    needed += lacking(*other);
+  int64_t needed = branchPages(job) + lacking(running);
   for (Track *track : job.allTracks())
     track->place.sequence = state.open();
   Track &front = *job.tracks().front();
-  PrefixCache::Hit hit = find(front);
+  const PrefixCache::Hit hit = find(front);
   cache.share(front.sequence(), front.known(), front.place.prefix, hit);
   needed += ceilDiv(front.knownSize(), kPageTokens) - hit.pages;
   if (needed > state.freePages()) {
@@ -74,6 +108,7 @@ void JobPages::leave(Job &job) {
   if (usesCache && !job.request().rows && job.tracks().size() == 1) {
     const Track &front = *job.tracks().front();
     cache.snapshot(front.sequence(), front.known(), front.place.prefix);
+    cache.leave(front.sequence(), front.known(), front.place.prefix);
   }
   close(job);
 }
@@ -83,6 +118,7 @@ void JobPages::closeOne(Track &track) {
   state.close(place.sequence);
   place.sequence = -1;
   place.prefix.clear();
+  place.loaded = 0;
 }
 
 void JobPages::close(Job &job) {
@@ -123,13 +159,18 @@ void JobPages::restart(Job &job, const Continuation &next,
     same = 0;
   state.truncate(track.sequence(), state.reachable(track.sequence(), same));
   cache.cut(track.sequence(), track.place.prefix);
-  if (same == 0)
-    take(track, find(track));
+  track.place.loaded = 0;
+  if (same)
+    return;
+  while (!load(track))
+    ;
+  take(track, find(track));
 }
 
 bool JobPages::promiseNext(Track &track) {
   if (computed(track) % kPageTokens)
     return true;
+  load(track);
   const PrefixCache::Hit hit = find(track);
   // A snapshot may need one more page.
   if (state.freePages() - (hit.pages - track.place.prefix.pages) > promised)

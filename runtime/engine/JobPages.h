@@ -23,6 +23,10 @@ public:
   /// Sets the prefix of a new job, and returns the number of its tokens that
   /// the prefix cache lacks.
   int64_t enter(Job &job) const;
+  /// Loads what the store has of a job's tokens, if these fit beside the
+  /// running jobs. Returns false if there is more to load when the time of this
+  /// step is over.
+  bool load(Job &job, const JobList &running);
   /// Opens the sequences of a job if its tokens fit beside the running jobs.
   bool open(Job &job, const JobList &running);
   /// Takes a snapshot, unless the job has no answer or several beams, and
@@ -38,8 +42,12 @@ public:
   /// sequence keeps the longest prefix of it whose state is known.
   void restart(Job &job, const Continuation &next, const ModelInfo &model);
 
-  /// Begins to promise pages for a step.
-  void beginStep() { promised = 0; }
+  /// Begins a step, which loads pages up to a time of steadyNanoseconds(), and
+  /// one for each track in any case.
+  void beginStep(int64_t loadsUntil) {
+    promised = 0;
+    lastLoad = loadsUntil;
+  }
   /// Promises the pages of the next token of each track of a job and of its
   /// branches, or finds kept pages with that token. Returns false if no page is
   /// left.
@@ -81,16 +89,26 @@ private:
   /// Pages that its beams will need when their sequences branch.
   static int64_t branchPages(const Job &job);
   void closeOne(Track &track);
+  /// Number of further pages that all running jobs need for their known tokens.
+  int64_t lacking(const JobList &running) const;
+  /// The tokens of a track that it may have from the prefix cache, and one
+  /// more.
+  static std::span<const int32_t> sharedOf(const Track &track);
   /// The part of a track's tokens after its prefix that the prefix cache has.
-  PrefixCache::Hit find(const Track &track) const;
+  PrefixCache::Hit
+  find(const Track &track,
+       PrefixCache::Where where = PrefixCache::Where::Memory) const;
+  /// Loads what follows a track's prefix. Returns whether all is there.
+  bool load(Track &track);
   /// Gives the sequence the pages of a hit that it lacks, and restores the
   /// snapshot.
-  void take(Track &track, PrefixCache::Hit hit);
+  void take(Track &track, const PrefixCache::Hit &hit);
 
   SequenceState &state;
   const bool usesCache;
   PrefixCache cache;
   int64_t promised = 0;
+  int64_t lastLoad = 0;
   int64_t cached = 0;
 };
 

@@ -18,30 +18,42 @@ namespace qwen {
 /// process.
 using PageName = std::array<uint8_t, 32>;
 
-/// A page with all that comes before it, or the fixed state there.
+/// A page with all that comes before it, or the fixed state behind it.
 struct PageContent {
   const Root &root;
   /// The name of the page before it; zeros if there is none.
   const PageName &before;
-  /// Those that overlap the page.
+  /// Those that overlap the tokens.
   std::span<const Medium> media;
-  /// The tokens of the page. None: the state behind the page `before`.
+  /// The tokens of a page. Fewer: the state behind them, and behind the page
+  /// `before`.
   std::span<const int32_t> ids;
 };
 
 /// Bytes of pages and snapshots by their names. The thread of the prefix cache
-/// calls all functions, in its steps: they must not block, and throw nothing.
+/// calls all functions, in its steps: but for `read`, they must not block, and
+/// they throw nothing but std::bad_alloc.
 class PageStore {
 public:
   virtual ~PageStore() = default;
 
-  /// Different contents must have different names: nobody compares them again.
+  /// Different contents have different names, but for chance: 2^-128.
   virtual PageName nameOf(const PageContent &content) const = 0;
   virtual bool has(const PageName &name) const = 0;
+  /// The numbers of tokens behind the page `before`, less than those of a page,
+  /// at which the store may have states: bit i stands for i tokens.
+  virtual uint64_t statesBehind(const PageName &before) const = 0;
+  /// `read` will soon be called with the name.
+  virtual void readAhead(const PageName & /*name*/) {}
   /// Returns false if the store has lost the bytes, or has others than those
-  /// that were written. `has` is false from then on.
-  virtual bool read(const PageName &name, std::span<uint8_t> bytes) = 0;
-  virtual void write(const PageName &name, std::span<const uint8_t> bytes) = 0;
+  /// that were written of `content`, which has the name. `has` is false from
+  /// then on.
+  virtual bool read(const PageName &name, const PageContent &content,
+                    std::span<uint8_t> bytes) = 0;
+  virtual void write(const PageName &name, const PageContent &content,
+                     std::span<const uint8_t> bytes) = 0;
+  /// The pages of a sequence from the first on, and a state, have been of use.
+  virtual void use(std::span<const PageName> /*names*/) {}
 };
 
 } // namespace qwen

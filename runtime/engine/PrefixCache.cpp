@@ -23,8 +23,10 @@ PrefixCache::PrefixCache(SequenceState &sequences, int64_t every,
   if (!store)
     return;
   pageBytes.resize(static_cast<size_t>(state.pageBytes()));
+  names.reserve(entries.size() + 1);
   if (state.fixedBytes())
-    snapshotBytes.resize(static_cast<size_t>(state.snapshotBytes()));
+    snapshotBytes.resize(
+        static_cast<size_t>(state.snapshotBytes() + state.pageBytes()));
 }
 
 std::span<const int32_t> PrefixCache::tokensOf(PageId page) const {
@@ -71,7 +73,8 @@ void PrefixCache::insert(PageId page, std::span<const int32_t> ids,
   if (entry.serial)
     remove(page);
   const size_t bucket = bucketOf(ids, prefix);
-  const PageName name = isStored(prefix) ? nameOf(ids, prefix) : PageName();
+  const PageName name =
+      isStored(prefix) ? store->nameOf(contentOf(ids, prefix)) : PageName();
   entry = {state.keep(page), prefix.last,     prefix.identity,
            bucket,           buckets[bucket], name};
   buckets[bucket] = page;
@@ -97,36 +100,45 @@ Snapshots::Key PrefixCache::keyOf(std::span<const int32_t> ids,
 }
 
 PrefixCache::Hit PrefixCache::find(std::span<const int32_t> ids,
-                                   const Prefix &prefix) const {
+                                   const Prefix &prefix, Where where) const {
   const bool fixed = state.fixedBytes() != 0;
+  const bool inStore = where == Where::MemoryAndStore && isStored(prefix);
   const auto beforeLast = ids.first(ids.size() - 1);
+  const int64_t known = prefix.pages * kPageTokens;
   Hit hit{.pages = prefix.pages};
   const auto note = [&](int64_t pages, int64_t positions) {
     hit.pages = pages;
-    hit.gain = positions - prefix.pages * kPageTokens;
+    hit.gain = positions - known;
   };
   for (Prefix at = prefix;; ++at.pages) {
+    const int64_t border = at.pages * kPageTokens;
     if (const auto found =
             fixed ? snapshots.find(keyOf(beforeLast, at)) : std::nullopt;
-        found && state.position(*found) > prefix.pages * kPageTokens) {
+        found && state.position(*found) > known) {
       note(at.pages, state.position(*found));
       hit.snapshot = found;
-      hit.isStored = false;
-    } else if (fixed && state.maxSnapshots() > 0 && at.pages > prefix.pages &&
-               findStored({}, at)) {
-      note(at.pages, at.pages * kPageTokens);
+      hit.stored.reset();
+    }
+    const int64_t best = std::max(known, known + hit.gain);
+    if (const auto found =
+            fixed && inStore
+                ? findState(beforeLast.subspan(static_cast<size_t>(border)), at,
+                            best - border)
+                : std::nullopt) {
+      note(at.pages, border + *found);
       hit.snapshot.reset();
-      hit.isStored = true;
+      hit.stored = found;
     }
     if (!fixed)
-      note(at.pages, at.pages * kPageTokens);
+      note(at.pages, border);
     if (!endsBeforeLast(ids, at.pages))
       return hit;
     const std::span<const int32_t> next = pageTokens(ids, at.pages);
     if (const PageId page = findPage(next, at); page != kNone) {
       at.last = state.serial(page);
       at.name = entries[static_cast<size_t>(page)].name;
-    } else if (const std::optional<PageName> name = findStored(next, at)) {
+    } else if (const std::optional<PageName> name =
+                   inStore ? findStored(next, at) : std::nullopt) {
       // All that follows is in the store, too.
       at.last = kNoSerial;
       at.name = *name;
@@ -137,29 +149,12 @@ PrefixCache::Hit PrefixCache::find(std::span<const int32_t> ids,
 }
 
 void PrefixCache::share(SequenceId sequence, std::span<const int32_t> ids,
-                        Prefix &prefix, Hit &hit) {
-  const int64_t before = prefix.pages * kPageTokens;
-  const auto undo = [&] {
-    state.truncate(sequence, before);
-    cut(sequence, prefix);
-    hit = {.pages = prefix.pages};
-  };
+                        Prefix &prefix, const Hit &hit) {
   while (prefix.pages < hit.pages) {
-    const std::span<const int32_t> next = pageTokens(ids, prefix.pages);
-    PageId page = findPage(next, prefix);
-    if (page != kNone)
-      state.share(sequence, page);
-    else
-      page = adopt(sequence, next, prefix);
-    if (page == kNone)
-      return undo();
+    const PageId page = findPage(pageTokens(ids, prefix.pages), prefix);
+    state.share(sequence, page);
     extend(prefix, page);
   }
-  if (!std::exchange(hit.isStored, false))
-    return;
-  hit.snapshot = adoptSnapshot(sequence, prefix);
-  if (!hit.snapshot)
-    undo();
 }
 
 void PrefixCache::extend(Prefix &prefix, PageId page) const {
@@ -194,7 +189,7 @@ void PrefixCache::keep(SequenceId sequence, std::span<const int32_t> ids,
     } else {
       page = state.page(sequence, prefix.pages);
       insert(page, own, prefix);
-      write(page, prefix);
+      write(page, own, prefix);
     }
     extend(prefix, page);
   }
@@ -210,62 +205,170 @@ void PrefixCache::snapshot(SequenceId sequence, std::span<const int32_t> ids,
     return;
   const std::optional<SnapshotId> taken = snapshots.take(
       sequence, keyOf(ids.first(static_cast<size_t>(length)), prefix));
-  if (!taken || length % kPageTokens || !isStored(prefix))
-    return;
-  if (const PageName name = nameOf({}, prefix); !store->has(name)) {
-    state.readSnapshot(*taken, snapshotBytes);
-    store->write(name, snapshotBytes);
-  }
+  if (taken && isStored(prefix))
+    write(*taken, state.page(sequence, (length - 1) / kPageTokens),
+          ids.subspan(static_cast<size_t>(prefix.pages * kPageTokens),
+                      static_cast<size_t>(length % kPageTokens)),
+          prefix);
 }
 
 //===----------------------------------------------------------------------===//
 // The store
 //===----------------------------------------------------------------------===//
 
-PageName PrefixCache::nameOf(std::span<const int32_t> ids,
-                             const Prefix &prefix) const {
+PageContent PrefixCache::contentOf(std::span<const int32_t> ids,
+                                   const Prefix &prefix) const {
   const int64_t first = prefix.pages * kPageTokens;
-  return store->nameOf(
-      {*prefix.identity.root, prefix.name,
-       prefix.identity.overlapping(first, first + std::ssize(ids)), ids});
+  return {*prefix.identity.root, prefix.name,
+          prefix.identity.overlapping(first, first + std::ssize(ids)), ids};
 }
 
 std::optional<PageName> PrefixCache::findStored(std::span<const int32_t> ids,
                                                 const Prefix &prefix) const {
-  if (!isStored(prefix))
-    return std::nullopt;
-  const PageName name = nameOf(ids, prefix);
+  const PageName name = store->nameOf(contentOf(ids, prefix));
   return store->has(name) ? std::optional(name) : std::nullopt;
 }
 
-void PrefixCache::write(PageId page, const Prefix &prefix) {
+std::optional<int64_t> PrefixCache::findState(std::span<const int32_t> rest,
+                                              const Prefix &prefix,
+                                              int64_t least) const {
+  if (state.maxSnapshots() == 0)
+    return std::nullopt;
+  const uint64_t counts = store->statesBehind(prefix.name);
+  const int64_t most = std::min(std::ssize(rest), kPageTokens - 1);
+  for (int64_t count = most; counts && count >= 0 && count > least; --count)
+    if (counts >> count & 1 &&
+        findStored(rest.first(static_cast<size_t>(count)), prefix))
+      return count;
+  return std::nullopt;
+}
+
+void PrefixCache::write(PageId page, std::span<const int32_t> ids,
+                        const Prefix &prefix) {
   const PageName &name = entries[static_cast<size_t>(page)].name;
   if (!isStored(prefix) || store->has(name))
     return;
   state.readPage(page, pageBytes);
-  store->write(name, pageBytes);
+  store->write(name, contentOf(ids, prefix), pageBytes);
 }
 
-PageId PrefixCache::adopt(SequenceId sequence, std::span<const int32_t> ids,
-                          const Prefix &prefix) {
-  const std::optional<PageName> name = findStored(ids, prefix);
-  if (!name || !store->read(*name, pageBytes))
+void PrefixCache::write(SnapshotId snapshot, PageId page,
+                        std::span<const int32_t> ids, const Prefix &prefix) {
+  const PageContent content = contentOf(ids, prefix);
+  const PageName name = store->nameOf(content);
+  if (store->has(name))
+    return;
+  const auto size = static_cast<size_t>(state.snapshotBytes());
+  std::span<uint8_t> bytes = std::span(snapshotBytes).first(size);
+  state.readSnapshot(snapshot, bytes);
+  if (!ids.empty()) {
+    bytes = snapshotBytes;
+    state.readPage(page, bytes.subspan(size));
+  }
+  store->write(name, content, bytes);
+}
+
+PageId PrefixCache::adopt(std::span<const int32_t> ids, const Prefix &prefix) {
+  const PageContent content = contentOf(ids, prefix);
+  const PageName name = store->nameOf(content);
+  if (state.freePages() == 0 || !store->has(name) ||
+      !store->read(name, content, pageBytes))
     return kNone;
-  const std::optional<PageId> page = state.adoptPage(sequence, pageBytes);
+  const std::optional<PageId> page = state.adoptKept(pageBytes, kPageTokens);
   if (!page)
     return kNone;
   insert(*page, ids, prefix);
   return *page;
 }
 
-std::optional<SnapshotId> PrefixCache::adoptSnapshot(SequenceId sequence,
-                                                     const Prefix &prefix) {
-  const std::optional<PageName> name = findStored({}, prefix);
-  if (!name || !store->read(*name, snapshotBytes))
-    return std::nullopt;
-  return snapshots.adopt(
-      sequence, {prefix.identity, prefix.last, prefix.pages * kPageTokens, {}},
-      snapshotBytes);
+void PrefixCache::adoptState(std::span<const int32_t> ids, const Prefix &prefix,
+                             PageId last) {
+  const PageContent content = contentOf(ids, prefix);
+  const PageName name = store->nameOf(content);
+  const auto size = static_cast<size_t>(state.snapshotBytes());
+  const std::span<uint8_t> bytes = ids.empty()
+                                       ? std::span(snapshotBytes).first(size)
+                                       : std::span(snapshotBytes);
+  if (!store->has(name) || !store->read(name, content, bytes))
+    return;
+  if (!ids.empty()) {
+    const auto page = state.adoptKept(bytes.subspan(size), std::ssize(ids));
+    if (!page)
+      return;
+    last = *page;
+  }
+  snapshots.adopt(
+      last, {prefix.identity, prefix.last, prefix.pages * kPageTokens, ids},
+      bytes.first(size));
+}
+
+/// What the system reads before it is asked for.
+static constexpr int64_t kAheadBytes = int64_t{32} << 20;
+
+void PrefixCache::readAhead(std::span<const int32_t> ids, Prefix &ahead,
+                            int64_t end) const {
+  for (; ahead.pages < end; ++ahead.pages) {
+    ahead.name = store->nameOf(contentOf(pageTokens(ids, ahead.pages), ahead));
+    store->readAhead(ahead.name);
+  }
+}
+
+bool PrefixCache::load(std::span<const int32_t> ids, const Prefix &prefix,
+                       int64_t &loaded, const std::function<bool()> &isLate) {
+  if (!isStored(prefix))
+    return true;
+  const Hit hit = find(ids, prefix, Where::MemoryAndStore);
+  const int64_t most = std::max<int64_t>(
+      2, kAheadBytes / std::max<int64_t>(1, std::ssize(pageBytes)));
+  bool isLoaded = false;
+  const auto mustStop = [&] { return isLoaded && isLate && isLate(); };
+  Prefix at = prefix, ahead = prefix;
+  PageId page = kNone;
+  while (at.pages < hit.pages) {
+    const std::span<const int32_t> next = pageTokens(ids, at.pages);
+    page = findPage(next, at);
+    if (page != kNone) {
+      state.renew(page);
+    } else {
+      if (at.pages < loaded)
+        return true;
+      if (mustStop())
+        return false;
+      if (ahead.pages < at.pages)
+        ahead = at;
+      readAhead(ids, ahead, std::min(hit.pages, at.pages + most));
+      page = adopt(next, at);
+      if (page == kNone)
+        return true;
+      loaded = at.pages + 1;
+      isLoaded = true;
+    }
+    extend(at, page);
+  }
+  if (hit.stored && mustStop())
+    return false;
+  // Its page is partial, or the last one.
+  if (hit.stored)
+    adoptState(ids.subspan(static_cast<size_t>(at.pages * kPageTokens),
+                           static_cast<size_t>(*hit.stored)),
+               at, page);
+  return true;
+}
+
+void PrefixCache::leave(SequenceId sequence, std::span<const int32_t> ids,
+                        const Prefix &prefix) {
+  if (!isStored(prefix))
+    return;
+  names.clear();
+  Prefix at = prefix;
+  at.clear();
+  while (at.pages < prefix.pages) {
+    const PageId page = state.page(sequence, at.pages);
+    write(page, pageTokens(ids, at.pages), at);
+    extend(at, page);
+    names.push_back(at.name);
+  }
+  store->use(names);
 }
 
 int64_t PrefixCache::untilSnapshot(const Prefix &prefix, int64_t length) const {

@@ -8,8 +8,9 @@
 // Pages alone do not bring fixed state back. With fixed caches, a sequence
 // shares pages up to a snapshot.
 //
-// A store may have what was taken. It gets all pages of prompts with a root,
-// and the snapshots at their ends.
+// A store may have what was taken. It gets all pages and snapshots of prompts
+// with a root. `load` makes kept pages and snapshots of what it has, so that a
+// sequence shares them as it shares those that memory has kept.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,6 +19,8 @@
 
 #include "engine/PageStore.h"
 #include "engine/Snapshots.h"
+
+#include <functional>
 
 namespace qwen {
 
@@ -51,9 +54,13 @@ public:
     std::optional<SnapshotId> snapshot = {};
     /// Number of positions that the prefix lacks.
     int64_t gain = 0;
-    /// Whether the store has the snapshot.
-    bool isStored = false;
+    /// In place of `snapshot`: the store has it, this number of tokens after
+    /// these pages.
+    std::optional<int64_t> stored = {};
   };
+
+  /// Where `find` looks.
+  enum class Where : uint8_t { Memory, MemoryAndStore };
 
   /// `keep` takes a snapshot every `snapshotEvery` positions. `state` and
   /// `store`, which may be null, must outlive the cache.
@@ -61,13 +68,21 @@ public:
               PageStore *store = nullptr);
 
   /// What follows `prefix`, without the last token, whose logits are needed.
-  Hit find(std::span<const int32_t> tokens, const Prefix &prefix) const;
+  Hit find(std::span<const int32_t> tokens, const Prefix &prefix,
+           Where where = Where::Memory) const;
 
-  /// Appends the pages of a hit to a sequence, which must have all pages of
-  /// `prefix` and no other positions. If the store has lost one, or no page is
-  /// free for it, the hit becomes empty.
+  /// Brings what the store has of some tokens after `prefix` into free pages
+  /// and snapshots, where `find` finds it. Returns false if `isLate` returned
+  /// true, which is called behind each page, before all is there. `loaded`
+  /// counts the pages from one call to the next with the same tokens, so that a
+  /// page that was taken meanwhile is not loaded again.
+  bool load(std::span<const int32_t> tokens, const Prefix &prefix,
+            int64_t &loaded, const std::function<bool()> &isLate = {});
+
+  /// Appends the pages of a hit in memory to a sequence, which must have all
+  /// pages of `prefix` and no other positions.
   void share(SequenceId sequence, std::span<const int32_t> tokens,
-             Prefix &prefix, Hit &hit);
+             Prefix &prefix, const Hit &hit);
   /// Restores the snapshot of a hit after `share`, which may need a page.
   /// Throws Error(NoPage).
   void resume(SequenceId sequence, const Hit &hit);
@@ -83,6 +98,10 @@ public:
   /// without fixed caches.
   void snapshot(SequenceId sequence, std::span<const int32_t> tokens,
                 const Prefix &prefix);
+  /// Tells the store that the pages of a sequence were of use, and gives it
+  /// those that it has not taken before.
+  void leave(SequenceId sequence, std::span<const int32_t> tokens,
+             const Prefix &prefix);
   /// Number of tokens after `length` positions to the next snapshot that is
   /// due. A call must end there.
   int64_t untilSnapshot(const Prefix &prefix, int64_t length) const;
@@ -122,21 +141,33 @@ private:
   bool isStored(const Prefix &prefix) const {
     return store && prefix.identity.root;
   }
-  /// The name of the page that follows `prefix` with these tokens; without
-  /// tokens, of the snapshot there.
-  PageName nameOf(std::span<const int32_t> tokens, const Prefix &prefix) const;
-  /// The same if the store has it.
+  /// The page that follows `prefix` with these tokens, or the snapshot there.
+  PageContent contentOf(std::span<const int32_t> tokens,
+                        const Prefix &prefix) const;
+  /// Its name, if the store has it.
   std::optional<PageName> findStored(std::span<const int32_t> tokens,
                                      const Prefix &prefix) const;
-  /// Gives the store the kept page that follows `prefix`.
-  void write(PageId page, const Prefix &prefix);
-  /// Appends the page that follows `prefix` with these tokens, from the store.
-  /// Returns kNone if that is not possible.
-  PageId adopt(SequenceId sequence, std::span<const int32_t> tokens,
-               const Prefix &prefix);
-  /// The snapshot behind a prefix, from the store.
-  std::optional<SnapshotId> adoptSnapshot(SequenceId sequence,
-                                          const Prefix &prefix);
+  /// The number of tokens, the first of `rest`, after which the store has a
+  /// snapshot behind `prefix`: the greatest one of more than `least`.
+  std::optional<int64_t> findState(std::span<const int32_t> rest,
+                                   const Prefix &prefix, int64_t least) const;
+  /// Gives the store the kept page of these tokens that follows `prefix`, or
+  /// the snapshot there, whose tokens lie in `page`.
+  void write(PageId page, std::span<const int32_t> tokens,
+             const Prefix &prefix);
+  void write(SnapshotId snapshot, PageId page, std::span<const int32_t> tokens,
+             const Prefix &prefix);
+  /// Makes a kept page of the stored one that follows `prefix` with these
+  /// tokens. Returns kNone if that is not possible.
+  PageId adopt(std::span<const int32_t> tokens, const Prefix &prefix);
+  /// Makes a snapshot of the stored one that follows `prefix` with these
+  /// tokens, if that is possible.
+  void adoptState(std::span<const int32_t> tokens, const Prefix &prefix,
+                  PageId last);
+  /// Asks the store to read further pages ahead, up to `end`, of which `ahead`
+  /// is the first.
+  void readAhead(std::span<const int32_t> tokens, Prefix &ahead,
+                 int64_t end) const;
   void remove(PageId page);
 
   SequenceState &state;
@@ -147,8 +178,11 @@ private:
   std::vector<int32_t> tokens;
   std::vector<PageId> buckets;
   PageStore *const store;
-  /// What the store reads and writes.
+  /// What the store reads and writes: a page; a snapshot, and its last page if
+  /// that is partial.
   std::vector<uint8_t> pageBytes, snapshotBytes;
+  /// The names of a sequence that leaves.
+  std::vector<PageName> names;
 };
 
 } // namespace qwen

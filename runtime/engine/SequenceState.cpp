@@ -45,7 +45,13 @@ SequenceState::SequenceState(std::span<const CacheInfo> caches,
         cache.kind == CacheKind::Paged
             ? limits.pages
             : limits.sequences * cache.states() + limits.snapshots;
-    memory.push_back({cache.kind, cache.stride(), cacheMemory(cache, count)});
+    const auto isSame = [&](const CacheInfo &own) {
+      return isSameCache(own, cache);
+    };
+    memory.push_back(
+        {cache.kind, cache.stride(), cacheMemory(cache, count),
+         programs.empty() ||
+             std::ranges::any_of(programs.front().caches, isSame)});
     bases.push_back(memory.back().memory.data());
   }
   tables.assign(static_cast<size_t>(limits.sequences * stride), 0);
@@ -149,6 +155,13 @@ void SequenceState::releasePage(PageId page) {
   if (--references[page] == 0)
     linkBefore(page,
                serial(page) ? static_cast<PageId>(pages()) : nextFree.back());
+}
+
+void SequenceState::renew(PageId page) {
+  if (references[page] || !serial(page))
+    return;
+  unlink(page);
+  linkBefore(page, static_cast<PageId>(pages()));
 }
 
 void SequenceState::limitSlots(PageId page, int64_t positions) {
@@ -495,7 +508,7 @@ static void get(std::span<const uint8_t> &left, std::span<uint8_t> part) {
 int64_t SequenceState::pageBytes() const {
   int64_t bytes = std::ssize(groups);
   for (const Cache &cache : memory)
-    if (cache.kind == CacheKind::Paged)
+    if (cache.isCopied())
       bytes += cache.stride;
   return bytes;
 }
@@ -503,14 +516,14 @@ int64_t SequenceState::pageBytes() const {
 void SequenceState::readPage(PageId page, std::span<uint8_t> to) const {
   put(to, groupsAt(slots, page));
   for (const Cache &cache : memory)
-    if (cache.kind == CacheKind::Paged)
+    if (cache.isCopied())
       put(to, bytesIn(cache, page));
 }
 
-std::optional<PageId> SequenceState::adoptPage(SequenceId sequence,
-                                               std::span<const uint8_t> from) {
+std::optional<PageId> SequenceState::fillPage(std::span<const uint8_t> from,
+                                              int64_t positions) {
   const std::span<const uint8_t> own = takeFirst(from, groups.size());
-  const auto isRun = [&](size_t group) { return own[group] == kPageTokens; };
+  const auto isRun = [&](size_t group) { return own[group] >= positions; };
   const auto fits = [](uint8_t slots) { return slots <= kPageTokens; };
   if (freeCount == 0 || !std::ranges::all_of(groupsOf[0], isRun) ||
       !std::ranges::all_of(own, fits))
@@ -518,9 +531,26 @@ std::optional<PageId> SequenceState::adoptPage(SequenceId sequence,
   const PageId page = takePage();
   std::ranges::copy(own, groupsAt(slots, page).begin());
   for (const Cache &cache : memory)
-    if (cache.kind == CacheKind::Paged)
+    if (cache.isCopied())
       get(from, bytesIn(cache, page));
-  append(sequence, page, kPageTokens);
+  return page;
+}
+
+std::optional<PageId> SequenceState::adoptPage(SequenceId sequence,
+                                               std::span<const uint8_t> from) {
+  const std::optional<PageId> page = fillPage(from, kPageTokens);
+  if (page)
+    append(sequence, *page, kPageTokens);
+  return page;
+}
+
+std::optional<PageId> SequenceState::adoptKept(std::span<const uint8_t> from,
+                                               int64_t positions) {
+  const std::optional<PageId> page = fillPage(from, positions);
+  if (!page)
+    return std::nullopt;
+  keep(*page);
+  releasePage(*page);
   return page;
 }
 

@@ -146,6 +146,8 @@ public:
   uint64_t serial(PageId page) const {
     return serials[static_cast<size_t>(page)];
   }
+  /// Makes a kept page the last of the free ones to be taken.
+  void renew(PageId page);
   /// Appends the 64 positions of a kept page to a sequence of full pages, in
   /// the programs that have run them. With fixed caches, the sequence then
   /// needs a `restore`.
@@ -171,8 +173,8 @@ public:
   /// The length that the sequence had at the snapshot.
   int64_t position(SnapshotId snapshot) const;
 
-  /// Size of what `readPage` copies: the bytes of a page, and how many of its
-  /// positions each program has run.
+  /// Size of what `readPage` copies: the bytes of a page in the caches that
+  /// `forward` uses, and how many of its positions each program has run.
   int64_t pageBytes() const;
   void readPage(PageId page, std::span<uint8_t> to) const;
   /// Appends a page with bytes of `readPage` to a sequence, as `share` does.
@@ -180,6 +182,11 @@ public:
   /// has not run all of it.
   std::optional<PageId> adoptPage(SequenceId sequence,
                                   std::span<const uint8_t> from);
+  /// Makes such bytes a page that is free and kept, and the last to be taken.
+  /// Returns nothing, and changes nothing, if no page is free or if `forward`
+  /// has not run `positions` of it.
+  std::optional<PageId> adoptKept(std::span<const uint8_t> from,
+                                  int64_t positions);
   /// The same of a snapshot, whose sequence had `position` positions. Returns
   /// nothing, too, if the maximum number of snapshots exists.
   int64_t snapshotBytes() const;
@@ -208,6 +215,11 @@ private:
     CacheKind kind;
     int64_t stride;
     Mapping memory;
+    /// Whether `forward` has layers there. The caches of a program with
+    /// sequences of its own (kOwnCachesAttr) are not worth a copy.
+    bool isForwards;
+
+    bool isCopied() const { return kind == CacheKind::Paged && isForwards; }
   };
   static constexpr SequenceId kNone = -1;
 
@@ -226,6 +238,10 @@ private:
   void linkBefore(PageId page, PageId next);
   /// Takes a page and copies `page` into it.
   PageId copyPage(PageId page);
+  /// Takes a page for bytes of `readPage`, of which `forward` has run
+  /// `positions` or more, or returns nothing.
+  std::optional<PageId> fillPage(std::span<const uint8_t> from,
+                                 int64_t positions);
   /// No program has run more than the first `positions` of a page.
   void limitSlots(PageId page, int64_t positions);
   /// Appends the first `positions` of `page` to a sequence of full pages.

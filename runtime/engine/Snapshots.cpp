@@ -45,14 +45,12 @@ void Snapshots::makeRoom() {
   state.drop(static_cast<SnapshotId>(first - entries.begin()));
 }
 
-void Snapshots::insert(SnapshotId snapshot, SequenceId sequence,
-                       const Key &key) {
+void Snapshots::insert(SnapshotId snapshot, PageId page, const Key &key) {
   Entry &entry = entries[static_cast<size_t>(snapshot)];
   entry.used = ++time;
   entry.identity = key.identity;
   entry.parent = key.parent;
-  entry.page =
-      state.page(sequence, (state.position(snapshot) - 1) / kPageTokens);
+  entry.page = page;
   entry.serial = state.keep(entry.page);
   entry.count = std::ssize(key.rest);
   std::ranges::copy(key.rest, entry.tokens.begin());
@@ -69,19 +67,20 @@ std::optional<SnapshotId> Snapshots::take(SequenceId sequence, const Key &key) {
     return std::nullopt;
   makeRoom();
   const SnapshotId taken = state.snapshot(sequence);
-  insert(taken, sequence, key);
+  insert(taken, state.page(sequence, (state.position(taken) - 1) / kPageTokens),
+         key);
   return taken;
 }
 
-std::optional<SnapshotId> Snapshots::adopt(SequenceId sequence, const Key &key,
+std::optional<SnapshotId> Snapshots::adopt(PageId page, const Key &key,
                                            std::span<const uint8_t> bytes) {
   if (entries.empty())
     return std::nullopt;
   makeRoom();
   const std::optional<SnapshotId> adopted =
-      state.adoptSnapshot(key.first, bytes);
+      state.adoptSnapshot(key.first + std::ssize(key.rest), bytes);
   if (adopted)
-    insert(*adopted, sequence, key);
+    insert(*adopted, page, key);
   return adopted;
 }
 

@@ -41,10 +41,10 @@ public:
   /// Returns the snapshot; nothing if the maximum number is 0.
   std::optional<SnapshotId> take(SequenceId sequence, const Key &key);
 
-  /// Makes a snapshot of bytes (SequenceState::readSnapshot) behind the full
-  /// pages of a sequence, those before `key.first`. Returns nothing if they are
-  /// none.
-  std::optional<SnapshotId> adopt(SequenceId sequence, const Key &key,
+  /// Makes a snapshot of bytes (SequenceState::readSnapshot) behind the tokens
+  /// of `key`, the last of which the kept `page` has. Returns nothing if they
+  /// are none.
+  std::optional<SnapshotId> adopt(PageId page, const Key &key,
                                   std::span<const uint8_t> bytes);
 
   /// The longest snapshot with all tokens up to `key.parent` and the first of
@@ -75,8 +75,8 @@ private:
 
   /// Makes place for a snapshot if there is none.
   void makeRoom();
-  /// Notes what a new snapshot of a sequence is found by.
-  void insert(SnapshotId snapshot, SequenceId sequence, const Key &key);
+  /// Notes what a new snapshot is found by, whose last page is `page`.
+  void insert(SnapshotId snapshot, PageId page, const Key &key);
   /// Whether the last page still has the positions of the snapshot.
   bool hasPage(const Entry &entry) const {
     return state.serial(entry.page) == entry.serial;

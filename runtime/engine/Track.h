@@ -95,6 +95,8 @@ private:
   struct Place {
     SequenceId sequence = -1;
     PrefixCache::Prefix prefix = {};
+    /// Pages that the prefix cache has loaded for it (PrefixCache::load).
+    int64_t loaded = 0;
   };
 
   Job &owner;

@@ -5,14 +5,19 @@
 
 #include "engine/PageStore.h"
 
+#include "qwen/ABI/Blocks.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <thread>
 
 namespace qwen::test {
 
-/// Numbers contents, so that different ones have different names.
+/// Numbers contents, so that different ones have different names, and keeps
+/// what is used.
 class MemoryStore final : public PageStore {
 public:
   PageName nameOf(const PageContent &content) const override {
@@ -33,21 +38,41 @@ public:
   bool has(const PageName &name) const override {
     return entries.contains(name);
   }
-  bool read(const PageName &name, std::span<uint8_t> bytes) override {
+  uint64_t statesBehind(const PageName &before) const override {
+    const auto found = states.find(before);
+    return found == states.end() ? 0 : found->second;
+  }
+  bool read(const PageName &name, const PageContent &content,
+            std::span<uint8_t> bytes) override {
+    EXPECT_EQ(nameOf(content), name);
+    std::this_thread::sleep_for(readTime);
     if (++reads == lostRead) {
       entries.erase(name);
       return false;
     }
-    std::ranges::copy(entries.at(name), bytes.begin());
+    const std::vector<uint8_t> &kept = entries.at(name);
+    EXPECT_EQ(kept.size(), bytes.size());
+    std::ranges::copy(kept, bytes.begin());
     return true;
   }
-  void write(const PageName &name, std::span<const uint8_t> bytes) override {
+  void write(const PageName &name, const PageContent &content,
+             std::span<const uint8_t> bytes) override {
+    EXPECT_EQ(nameOf(content), name);
     EXPECT_FALSE(has(name));
     entries[name].assign(bytes.begin(), bytes.end());
+    if (std::ssize(content.ids) < kPageTokens)
+      states[content.before] |= uint64_t{1} << content.ids.size();
+  }
+  void use(std::span<const PageName> pages) override {
+    used.assign(pages.begin(), pages.end());
   }
 
   std::map<PageName, std::vector<uint8_t>> entries;
+  std::map<PageName, uint64_t> states;
+  /// The names of the last sequence that was told.
+  std::vector<PageName> used;
   int64_t reads = 0;
+  std::chrono::milliseconds readTime{0};
   /// The number of the read that finds nothing; 0: none.
   int64_t lostRead = 0;
 

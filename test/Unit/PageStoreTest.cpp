@@ -61,8 +61,8 @@ protected:
 
 TEST_P(PageStoreTest, AnotherEngineGoesOnWithTheSameBits) {
   EXPECT_EQ(cachedAnew(prompt()), 0);
-  // Pages and, with fixed state, a snapshot behind each.
-  EXPECT_EQ(store.entries.size(), isFixed() ? 8u : 4u);
+  // Pages and, with fixed state, a snapshot behind each and at the end.
+  EXPECT_EQ(store.entries.size(), isFixed() ? 9u : 4u);
   EXPECT_EQ(store.reads, 0);
   EXPECT_EQ(cachedAnew(prompt()), 192);
   // It needs one snapshot only.
@@ -72,7 +72,9 @@ TEST_P(PageStoreTest, AnotherEngineGoesOnWithTheSameBits) {
   const std::vector<int32_t> answer =
       hashAnswer({.prompt = more, .maxTokens = 9});
   more.ids.insert(more.ids.end(), answer.begin(), answer.end());
-  EXPECT_EQ(cachedAnew(more), 256);
+  EXPECT_EQ(cachedAnew(more), isFixed() ? 258 : 256);
+  // Each end told the store of its pages.
+  EXPECT_EQ(store.used.size(), 4u);
   // A prompt that differs behind the first page.
   Prompt other = prompt();
   other.ids[70] = 38 - other.ids[70] % 2 - 2;
@@ -135,6 +137,42 @@ TEST_P(PageStoreTest, NeedsRoomForPagesAndASnapshot) {
   store.reads = 0;
   EXPECT_EQ(cachedAnew(prompt(), 0, 0), isFixed() ? 0 : 192);
   EXPECT_EQ(store.reads, isFixed() ? 0 : 3);
+}
+
+// A prompt loads for as long as a step takes, and no less than a page.
+TEST_P(PageStoreTest, AnswersGoOnWhileAPromptLoads) {
+  EXPECT_EQ(cachedAnew(prompt()), 0);
+  store.readTime = std::chrono::milliseconds(6);
+  Engine engine(manifest, nullptr,
+                std::vector{isFixed() ? fixedHashForward : hashForward}, pool,
+                {.sequences = 2, .snapshotBytes = 4 * 128});
+  Batcher batcher(engine,
+                  {.paced = false, .snapshotEvery = 64, .store = &store});
+  int64_t other = 0, cached = -1;
+  Request answer{.prompt = {.ids = {1, 2, 3}}, .maxTokens = 200};
+  answer.onToken = [&](const TokenEvent &) { return ++other > 0; };
+  batcher.add(std::make_unique<Job>(std::move(answer), 1, manifest.model));
+  while (other == 0)
+    batcher.step();
+  Request loaded{.prompt = prompt(), .maxTokens = 9};
+  const std::vector<int32_t> expected = hashAnswer(loaded);
+  std::vector<int32_t> drawn;
+  int64_t before = 0;
+  loaded.onToken = [&](const TokenEvent &event) {
+    if (drawn.empty())
+      before = other;
+    drawn.push_back(event.id);
+    return true;
+  };
+  loaded.onEnd = [&](const Ending &ending) { cached = ending.cachedTokens; };
+  batcher.add(std::make_unique<Job>(std::move(loaded), 2, manifest.model));
+  while (!batcher.isIdle())
+    batcher.step();
+  EXPECT_EQ(drawn, expected);
+  EXPECT_EQ(cached, 192);
+  EXPECT_GE(before, 3);
+  EXPECT_LT(before, 10);
+  EXPECT_EQ(other, 200);
 }
 
 INSTANTIATE_TEST_SUITE_P(FixedState, PageStoreTest, testing::Bool());
