@@ -384,6 +384,23 @@ def tasks():
     put("Tasks", "zip", b"\n" + archive.getvalue())
 
 
+def page_files():
+    """The name of a file, and its bytes: a head (PageFile.cpp), and what follows."""
+    name, before = bytes(range(32)), bytes(32)
+
+    def file(ids, media=b"", version=1, payload=b"payload!", texts=(b"model", b"", b"key", b"salt")):
+        rest = b"".join(texts) + media + struct.pack(f"<{len(ids)}i", *ids)
+        rest += bytes(-(120 + len(rest)) % 8)
+        return (b"QwenPage" + struct.pack("<IIQQ", version, 120 + len(rest), len(payload), 0) + name + before
+                + struct.pack("<6I", *map(len, texts), len(media) // 56, len(ids)) + rest + payload)
+
+    put("PageFile", "page", f"{name.hex()}.page{END}".encode() + file(range(64)))
+    put("PageFile", "state", f"{name.hex()}.{before.hex()}.3.state{END}".encode() + file([1, 2, 3]))
+    put("PageFile", "media", END.encode() + file(range(64), struct.pack("<3q", 60, 5, 2) + bytes(32)))
+    put("PageFile", "version", END.encode() + file([], version=2))
+    put("PageFile", "cut", END.encode() + file(range(64))[:200])
+
+
 def modules():
     """The modules of the dialect's tests, without their comments."""
     for name in ("ops", "invalid", "invalid-attention"):
@@ -407,4 +424,5 @@ arguments()
 requests()
 samplers()
 tasks()
+page_files()
 modules()

@@ -8,6 +8,8 @@
 #ifndef QWEN_RUN_CACHE_CACHEFOLDER_H
 #define QWEN_RUN_CACHE_CACHEFOLDER_H
 
+#include "store/OwnFolder.h"
+
 #include <cstdint>
 #include <ctime>
 #include <filesystem>
@@ -66,16 +68,13 @@ public:
   /// others may write it, or if it is a link.
   static std::optional<CacheFolder> open(const std::filesystem::path &path,
                                          bool make, std::string &reason);
-  CacheFolder(CacheFolder &&other) noexcept;
-  CacheFolder &operator=(CacheFolder &&other) noexcept;
-  ~CacheFolder();
 
-  const std::filesystem::path &path() const { return where; }
+  const std::filesystem::path &path() const { return folder.path(); }
   std::filesystem::path fileOf(const std::string &stem) const {
-    return where / (stem + ".qwen");
+    return path() / (stem + ".qwen");
   }
   /// Whether this process may make files in it.
-  bool isWritable() const;
+  bool isWritable() const { return folder.isWritable(); }
 
   /// The compiled files, the least recently used first. Throws Error, which
   /// names the file, as `has`.
@@ -112,16 +111,9 @@ public:
                                     bool dry = false) const;
 
 private:
-  CacheFolder(std::filesystem::path path, int fd)
-      : where(std::move(path)), fd(fd) {}
-  /// The names in the folder.
-  std::vector<std::string> names() const;
-  /// Opens a file of the folder; -1 with errno if that fails. Throws Error as
-  /// `has`.
-  int openFile(const std::string &name, int flags) const;
+  explicit CacheFolder(OwnFolder opened) : folder(std::move(opened)) {}
 
-  std::filesystem::path where;
-  int fd;
+  OwnFolder folder;
 };
 
 } // namespace qwen::run
