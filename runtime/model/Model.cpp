@@ -2,6 +2,7 @@
 
 #include "model/Model.h"
 
+#include <cstdio>
 #include <utility>
 
 using namespace qwen;
@@ -12,6 +13,14 @@ Model::Model(const std::string &path, std::string chatTemplate)
     return;
   textTokenizer = Tokenizer::fromBlob(file.tokenizer());
   answers.emplace(*textTokenizer, this->chatTemplate());
+}
+
+std::string Model::identity() const {
+  char checksum[20];
+  snprintf(checksum, sizeof(checksum), "%016llx",
+           static_cast<unsigned long long>(file.header().headerChecksum));
+  return info().name + " " + checksum + " " +
+         file.selectTarget(hostArch(), hostFeatures()).name;
 }
 
 const Tokenizer &Model::tokenizer() const {

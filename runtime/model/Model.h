@@ -31,6 +31,11 @@ public:
   const Manifest &manifest() const { return file.manifest(); }
   const ModelInfo &info() const { return manifest().model; }
 
+  /// For Root::artifact: the model's name, the checksum of the header, which
+  /// has the checksums of all parts, and the target whose code this machine
+  /// runs. Throws Error if it runs none.
+  std::string identity() const;
+
   bool hasTokenizer() const { return textTokenizer.has_value(); }
   /// Throws Error if the checkpoint had no tokenizer.
   const Tokenizer &tokenizer() const;

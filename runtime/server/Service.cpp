@@ -60,7 +60,8 @@ withOthers(Engine &engine, std::span<const std::unique_ptr<Engine>> others) {
 
 Service::Service(const Model &servedModel, Engine &engine,
                  const SchedulerOptions &scheduling,
-                 const ServerOptions &options, bool keyIsNeeded,
+                 const ServerOptions &options,
+                 std::vector<std::string> namesOfKeys,
                  std::span<const std::unique_ptr<Engine>> others)
     : artifact(servedModel.artifact()), manifest(artifact.manifest()),
       tokenizer(servedModel.tokenizer()),
@@ -71,12 +72,14 @@ Service::Service(const Model &servedModel, Engine &engine,
       turns(format ? turnRulesOf(*format) : TurnRules()),
       hasSnapshots(engine.state().maxSnapshots() > 0),
       sequences(engine.state().maxSequences() * (1 + std::ssize(others))),
-      allowSpecial(options.allowSpecial), needsKey(keyIsNeeded),
-      keysShareCache(options.keysShareCache), hasPage(!options.noPage),
+      allowSpecial(options.allowSpecial), keyNames(std::move(namesOfKeys)),
+      needsKey(!keyNames.empty()), keysShareCache(options.keysShareCache),
+      hasPage(!options.noPage),
       templateVariables(parseJsonObject<ordered_json>(
           options.templateVariables, "--chat-template-kwargs")),
       names(namesOf(options.names, manifest.model.name)),
       fingerprint(fingerprintOf(artifact.header())),
+      identity(servedModel.identity()),
       limits(
           {.vocabSize = manifest.model.vocabSize,
            .dimensions = manifest.model.hiddenSize,
@@ -293,9 +296,9 @@ void Service::startWithGrammar(Generation &generation) {
 }
 
 RootRef Service::rootOf(const HttpRequest &request, const std::string &salt) {
-  Root root{.artifact = fingerprint, .salt = salt};
+  Root root{.artifact = identity, .salt = salt};
   if (request.key && !keysShareCache)
-    root.key = std::to_string(*request.key);
+    root.key = keyNames.at(*request.key);
   return roots.intern(std::move(root));
 }
 

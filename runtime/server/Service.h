@@ -38,12 +38,14 @@ public:
   /// `engine` is the model's, `others` are its engines on further groups of
   /// cores, and nothing else may use them. All must outlive the service; so
   /// must what `scheduling` refers to, whose `onStep` is also called after each
-  /// grammar, by its thread. `needsKey`: requests need a key. Throws Error if
-  /// the model has no tokenizer, its chat template is not supported, an option
-  /// is not right or the system gives no thread.
+  /// grammar, by its thread. `keyNames` are what roots call the API keys
+  /// (findKey); if there are none, requests need no key. Throws Error if the
+  /// model has no tokenizer, its chat template is not supported, an option is
+  /// not right or the system gives no thread.
   Service(const Model &model, Engine &engine,
           const SchedulerOptions &scheduling, const ServerOptions &options,
-          bool needsKey, std::span<const std::unique_ptr<Engine>> others = {});
+          std::vector<std::string> keyNames = {},
+          std::span<const std::unique_ptr<Engine>> others = {});
 
   Reply handle(HttpRequest request, const WakeFn &wake) override;
   bool isOpen(std::string_view path) const override {
@@ -106,6 +108,7 @@ public:
   const int64_t sequences;
   /// Read special tokens in the text of messages.
   const bool allowSpecial;
+  const std::vector<std::string> keyNames;
   const bool needsKey;
   /// Whether requests of different keys find each other's cached prompts.
   const bool keysShareCache;
@@ -116,6 +119,8 @@ public:
   /// Names the model file in answers: the
   /// checksum of its header, which has the checksums of all parts.
   const std::string fingerprint;
+  /// Root::artifact of all requests.
+  const std::string identity;
   const ParameterLimits limits;
 
 private:

@@ -42,7 +42,7 @@ def caches(checks, start, folder):
     checks.expect("cached tokens of chats", [chat[0], chat[1], chat[2] > PAGE, chat[2] == chat[3]], [0, 0, True, True])
     server.stop()
 
-    server = start("--api-key-file", keys, "--keys-share-cache")
+    server = start("--api-key-file", keys, "--cache-shared")
     found = [cached(server, headers, **more) for headers, more in ((A, {}), (B, {}), (B, {"cache_salt": "s"}), (A, {"cache_salt": "s"}))]
     checks.expect("cached tokens of keys that share", found, [0, FOUND, 0, FOUND])
     server.stop()

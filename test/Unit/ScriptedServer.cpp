@@ -149,7 +149,7 @@ static int serve(std::span<const char *const> arguments) {
   const std::unique_ptr<Engine> engine =
       makeEngine(model, std::make_shared<ThreadPool>(1),
                  std::make_shared<MemoryBudget>(), {});
-  Service service(model, *engine, scheduling, options, !keys.empty());
+  Service service(model, *engine, scheduling, options, keys);
   ScriptedService scripted(service, model.chatFormat().endTokens({}).front());
   http.run(scripted, [&] {
     std::cerr << "scripted answers on " << http.address() << '\n';

@@ -130,7 +130,7 @@ static uint64_t answer(const BatchCommand &command, BatchInput &input,
   // Nobody waits for a first token.
   options.batcher.paced = false;
   const std::unique_ptr<Engine> engine = command.startEngine(model);
-  server::Service service(model, *engine, options, command.server, false);
+  server::Service service(model, *engine, options, command.server);
   ProgressBar bar(command.input);
   uint64_t done = input.answered(), errors = 0;
   // As many wait as run, so that a sequence that ends is followed at once.

@@ -6,12 +6,16 @@
 #include "Output.h"
 #include "cache/CacheFolder.h"
 #include "cache/CompiledModel.h"
+#include "store/PageFile.h"
+#include "store/PromptFolder.h"
 
+#include "qwen/ABI/Blocks.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
 #include <ctime>
+#include <map>
 
 using namespace qwen;
 using namespace qwen::run;
@@ -102,9 +106,100 @@ static void prune(uint64_t most) {
     writeOut("removed " + folder->fileOf(name).string() + "\n");
 }
 
+//===----------------------------------------------------------------------===//
+// Cached prompts
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The cached prompts of a model.
+struct PromptsOfModel {
+  uint64_t pages = 0, snapshots = 0, bytes = 0;
+  int64_t lastUse = 0;
+};
+} // namespace
+
+/// The cached prompts by the names of models in their roots. Files that another
+/// version wrote, or that are damaged, have no name.
+static std::map<std::string, PromptsOfModel>
+promptsByModel(const PromptFolder &folder) {
+  std::map<std::string, PromptsOfModel> models;
+  std::vector<uint8_t> front(kMostHeadBytes);
+  for (const PromptFile &file : folder.files().files) {
+    std::string name;
+    try {
+      const auto read = folder.readFront(file, front);
+      if (!read)
+        continue;
+      name = parsePageFile(std::span(front).first(read->count), read->fileBytes)
+                 .root.artifact;
+    } catch (const Error &) {
+      // It is no file of this version.
+    }
+    PromptsOfModel &model = models[name];
+    ++(file.place ? model.snapshots : model.pages);
+    model.bytes += file.bytes;
+    model.lastUse = std::max(model.lastUse, file.lastUse / 1'000'000'000);
+  }
+  return models;
+}
+
+static void listPrompts(const std::string &path, bool json) {
+  std::vector<JsonText> rows;
+  for (const auto &[name, model] : promptsByModel(PromptFolder(path, false)))
+    if (json)
+      rows.push_back(jsonObject({{"model", name},
+                                 {"tokens", model.pages * kPageTokens},
+                                 {"snapshots", model.snapshots},
+                                 {"bytes", model.bytes},
+                                 {"last_use", model.lastUse}}));
+    else
+      writeOut(
+          printable(timeText(model.lastUse) + "  " +
+                    bytesWithUnit(model.bytes) + "  " +
+                    std::to_string(model.pages * kPageTokens) + " tokens  " +
+                    std::to_string(model.snapshots) + " snapshots  " +
+                    (name.empty() ? "of another version, or damaged" : name)) +
+          "\n");
+  if (json)
+    writeJson(jsonArray(rows), 1);
+}
+
+static void clearPrompts(const std::string &path) {
+  PromptFolder folder(path, false);
+  if (!folder.whyReadOnly().empty())
+    throw Error("cannot write " + part::file(path) + ": " +
+                part::found(folder.whyReadOnly()));
+  folder.lock();
+  folder.removeTemporaries();
+  uint64_t bytes = 0;
+  for (const PromptFile &file : folder.files().files) {
+    folder.remove(file);
+    bytes += file.bytes;
+  }
+  folder.unlock();
+  writeOut("removed " + bytesWithUnit(bytes) + "\n");
+}
+
+static void addPrompts(const Command &cache) {
+  const auto path = std::make_shared<std::string>();
+  const auto json = std::make_shared<bool>(false);
+  const Command show = cache.addCommand(
+      "prompts", "Print time of the last use, size, tokens and snapshots of "
+                 "each model in a folder of serve --cache-dir");
+  show.addText("DIR", *path, "The folder").type("DIR").required();
+  show.addFlag("--json", *json, "Print JSON");
+  show.onRun([path, json] { listPrompts(*path, *json); });
+  const Command clear = cache.addCommand(
+      "clear", "Remove all cached prompts in a folder of serve --cache-dir, "
+               "also while servers use it");
+  clear.addText("DIR", *path, "The folder").type("DIR").required();
+  clear.onRun([path] { clearPrompts(*path); });
+}
+
 void qwen::run::addCache(const Command &program) {
   const Command sub = program.addCommand(
-      "cache", "Show or remove the files that commands compiled of a MODEL");
+      "cache", "Show or remove the files that commands compiled of a MODEL, "
+               "and cached prompts");
   sub.requireCommand();
 
   const auto json = std::make_shared<bool>(false);
@@ -140,4 +235,6 @@ void qwen::run::addCache(const Command &program) {
 
   const Command path = sub.addCommand("path", "Print the folder");
   path.onRun([] { writeOut(requirePath().string() + "\n"); });
+
+  addPrompts(sub);
 }

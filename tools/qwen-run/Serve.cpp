@@ -7,11 +7,14 @@
 #include "server/Service.h"
 #include "server/http/Access.h"
 #include "server/http/HttpServer.h"
+#include "store/DiskStore.h"
 
 #include "qwen/Support/Text.h"
 
 #include <csignal>
 #include <cstdlib>
+#include <functional>
+#include <mutex>
 #include <sstream>
 #include <unistd.h>
 
@@ -51,10 +54,32 @@ struct LateSignalsBlocked {
 
 /// A line for each engine of several.
 static void logGroups(std::span<const std::unique_ptr<Engine>> engines,
-                      LogLines &log) {
+                      const std::function<void(const std::string &)> &log) {
   for (size_t i = 0; engines.size() > 1 && i < engines.size(); ++i)
-    log.write("qwen-run: engine " + std::to_string(i) + " runs on " +
-              engines[i]->describeThreads());
+    log("qwen-run: engine " + std::to_string(i) + " runs on " +
+        engines[i]->describeThreads());
+}
+
+/// The prompt cache on disk, or null if there is none.
+static std::unique_ptr<DiskStore> openStore(const server::ServerOptions &chosen,
+                                            const DiskStore::LogFn &log) {
+  if (chosen.cacheFolder.empty())
+    return nullptr;
+  if (chosen.noPrefixCache)
+    throw Error("--cache-dir excludes --no-prefix-cache");
+  return std::make_unique<DiskStore>(
+      chosen.cacheFolder, static_cast<uint64_t>(chosen.cacheBytes), log);
+}
+
+/// What roots call the API keys: their places or, where names last longer than
+/// the process, digests.
+static std::vector<std::string>
+namesOfKeys(const std::vector<std::string> &keys, const DiskStore *store) {
+  std::vector<std::string> names;
+  for (const std::string &key : keys)
+    names.push_back(store ? store->nameOfKey(key)
+                          : std::to_string(names.size()));
+  return names;
 }
 
 static void serve(const ServiceFlags &command) {
@@ -62,21 +87,27 @@ static void serve(const ServiceFlags &command) {
   const std::vector<std::string> keys = readKeys(chosen.keyFile);
   // Whoever reads the log may end before the server does.
   signal(SIGPIPE, SIG_IGN);
-  LogLines log(STDERR_FILENO);
-  server::HttpServer http(chosen, keys,
-                          [&](const std::string &line) { log.write(line); });
+  LogLines lines(STDERR_FILENO);
+  std::mutex writing;
+  const auto log = [&](const std::string &line) {
+    const std::lock_guard lock(writing);
+    lines.write(line);
+  };
+  server::HttpServer http(chosen, keys, log);
   // Before the server gives up its handlers, and after all else has ended.
   const LateSignalsBlocked late;
   Model model = command.openModel();
+  const std::unique_ptr<DiskStore> store = openStore(chosen, log);
   SchedulerOptions options = command.schedulerOptions();
+  options.batcher.store = store.get();
   options.onStep = [&http] { http.wake(); };
   const EngineGroups groups = command.startEngines(model);
   const std::span engines = groups.engines();
   server::Service service(model, *engines.front(), options, chosen,
-                          !keys.empty(), engines.subspan(1));
+                          namesOfKeys(keys, store.get()), engines.subspan(1));
   http.run(service, [&] {
-    log.write("qwen-run: " + printable(service.model()) + " answers on " +
-              http.address());
+    log("qwen-run: " + printable(service.model()) + " answers on " +
+        http.address());
     logGroups(engines, log);
   });
   // Damage that requests have met is the error of this program, too.

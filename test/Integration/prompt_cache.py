@@ -1,0 +1,205 @@
+"""qwen-run serve --cache-dir: a server that starts again has the prompts of the one before, with the same bits.
+
+  prompt_cache.py FOLDER TEMPLATES MODEL WORKDIR      MODEL is FOLDER (models/stories), compiled
+
+The hybrid, whose snapshots are stored too, is that of hybrid.py.
+"""
+import json
+import pathlib
+import shutil
+import stat
+import subprocess
+import sys
+
+import numpy as np
+
+from checks import Checks, compile_model, run, write_checkpoint
+from server import Server
+
+FOLDER, TEMPLATES, MODEL, WORK = (pathlib.Path(a) for a in sys.argv[1:])
+SHAPE = ("qwen3_5", 64, 4, 2, 1, 32, 96, 4096, True, (1, 32, 2, 32))
+PAGE = 64
+#: The last token always runs.
+PROMPT, FOUND = [5, 6, 7, 8] * 50, 3 * PAGE
+SECRET = "a-secret-key-of-a-client"
+#: A hybrid goes on from snapshots only.
+EVERY = ("--snapshot-every", str(PAGE))
+checks = Checks()
+expect = checks.expect
+
+
+def hybrid():
+    checkpoint = WORK / "checkpoint"
+    write_checkpoint(checkpoint, SHAPE, np.random.default_rng(3), max_position_embeddings=1024, bos_token_id=4093, eos_token_id=4095)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(FOLDER / name, checkpoint)
+    shutil.copy(TEMPLATES / "Qwen3.5-4B.jinja", checkpoint / "chat_template.jinja")
+    return compile_model(checkpoint, WORK / "hybrid.qwen")
+
+
+def completion(server, prompt=PROMPT, headers=None, **more):
+    """What an answer says, with its numbers, and how many tokens of the prompt did not run."""
+    body = {"prompt": prompt, "max_tokens": 8, "seed": 1, "temperature": 1, "logprobs": 3, "ignore_eos": True, **more}
+    answer = json.loads(server.send("POST", "/v1/completions", body, headers)[2])
+    choice = answer["choices"][0]
+    return (choice["text"], choice["logprobs"]), answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def cached(server, *arguments, **more):
+    return completion(server, *arguments, **more)[1]
+
+
+def stopped(server):
+    """The status, and the lines of the log but for those of requests."""
+    status, log = server.stop()
+    return status, [line for line in log.splitlines() if not line.startswith("req-")]
+
+
+def turn(server, messages):
+    """A turn of a chat, whose answer becomes a message; its size, and the tokens that did not run."""
+    answer = server.post("/v1/chat/completions", messages=messages, max_tokens=40, seed=1, ignore_eos=True)
+    messages.append(answer["choices"][0]["message"])
+    usage = answer["usage"]
+    return usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+
+
+def restarts(model, folder):
+    plain = Server(model, "--no-prefix-cache")
+    expected = completion(plain)[0]
+    plain.stop()
+    options = ("--cache-dir", folder, "--sequences", "2", *EVERY)
+    for found in (0, FOUND, FOUND):
+        server = Server(model, *options)
+        answer = completion(server)
+        expect(f"{model.name}: an answer of a restarted server", answer, (expected, found))
+        expect("a salt's tokens", cached(server, cache_salt="s"), 0 if not found else FOUND)
+        expect("another prompt's tokens", cached(server, [9] + PROMPT), 0 if not found else FOUND)
+        expect("status and log", stopped(server), (0, []))
+
+
+def chats_go_on(model, folder):
+    """A chat whose server starts again before each turn runs no more tokens than one in memory."""
+    lines = ["Tell a story.", "Go on. " * 30, "And then?", "Why? " * 20]
+    kept, anew = [], []
+    memory = Server(model)
+    for number, line in enumerate(lines):
+        kept.append({"role": "user", "content": line})
+        anew.append({"role": "user", "content": line})
+        expected = turn(memory, kept)
+        server = Server(model, "--cache-dir", folder)
+        found = turn(server, anew)
+        expect(f"{model.name}: tokens of turn {number} and those of the cache", found, expected)
+        server.stop()
+    expect(f"{model.name}: the chat", anew, kept)
+    checks.check(expected[1] > PAGE, f"{model.name}: a chat had {expected} tokens")
+    memory.stop()
+
+
+def keys(folder):
+    """Keys may move in their file. Nothing tells what they are."""
+    file = WORK / "keys"
+    header = {SECRET: {"Authorization": f"Bearer {SECRET}"}, "b": {"x-api-key": "b"}}
+    for order, key, found in (((SECRET, "b"), SECRET, 0), (("b", SECRET), SECRET, FOUND), (("b", SECRET), "b", 0), ((SECRET, "b"), "b", FOUND)):
+        file.write_text("\n".join(order) + "\n")
+        server = Server(MODEL, "--cache-dir", folder, "--api-key-file", file)
+        expect(f"tokens of {key}", cached(server, headers=header[key]), found)
+        server.stop()
+    server = Server(MODEL, "--cache-dir", folder, "--api-key-file", file, "--cache-shared")
+    expect("tokens of keys that share", [cached(server, headers=header[key]) for key in (SECRET, "b")], [0, FOUND])
+    server.stop()
+    for path in folder.iterdir():
+        checks.check(SECRET.encode() not in path.read_bytes() and SECRET not in path.name, f"{path} has an API key")
+        expect(f"mode of {path.name}", stat.S_IMODE(path.stat().st_mode), 0o600)
+    expect("mode of the folder", stat.S_IMODE(folder.stat().st_mode), 0o700)
+
+
+def share_a_folder(models, folder):
+    """Servers of other files and of the same one, at the same time."""
+    for found in (0, FOUND):
+        servers = [Server(model, "--cache-dir", folder, *EVERY) for model in models]
+        answers = [completion(server) for server in servers]
+        expect("tokens that servers found", [number for _, number in answers], [found] * len(models))
+        if found == 0:
+            expected = answers
+        expect("answers of servers that share a folder", [answer for answer, _ in answers], [answer for answer, _ in expected])
+        for server in servers:
+            expect("status and log", stopped(server), (0, []))
+
+
+def faults(folder):
+    server = Server(MODEL, "--cache-dir", folder)
+    expected = completion(server)[0]
+    server.stop()
+    pages = sorted(folder.glob("*.page"))
+    for path in pages:
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    (folder / "note.txt").write_text("x")
+    for number in range(len(pages)):
+        server = Server(MODEL, "--cache-dir", folder)
+        # A page that is damaged ends the load. It runs, and is written again.
+        expect("an answer without damaged pages", completion(server), (expected, number * PAGE))
+        status, lines = stopped(server)
+        expect("lines of damage", (status, [line.split(".page ")[1] for line in lines]), (0, ["is damaged or of another program, and is ignored"]))
+    (folder / "note.txt").unlink()
+    server = Server(MODEL, "--cache-dir", folder)
+    expect("tokens behind the damage", completion(server), (expected, FOUND))
+    expect("status and log", stopped(server), (0, []))
+
+    # A disk that is full.
+    small = WORK / "small"
+    server = Server(MODEL, program=["sh", "-c", f"ulimit -f 8; exec qwen-run serve {MODEL} --listen 127.0.0.1:0 --cache-dir {small}"])
+    server.port = int(server.address.rsplit(":", 1)[1])
+    for found in (0, FOUND):
+        expect("an answer beside a full disk", completion(server), (expected, found))
+    expect("lines of a full disk", stopped(server), (0, [f"qwen-run: no more prompts are written to {small}: File too large"]))
+    expect("files of a full disk", sorted(path.name for path in small.iterdir()), ["key", "lock"])
+
+    # Little room.
+    size = pages[0].stat().st_size
+    server = Server(MODEL, "--cache-dir", WORK / "little", "--cache-disk", str(4 * size))
+    for first in range(8):
+        cached(server, [first] + PROMPT)
+    expect("status and log", stopped(server), (0, []))
+    expect("pages in little room", len(list((WORK / "little").glob("*.page"))), 4)
+
+
+def lists_and_clears(models, folder):
+    """`qwen-run cache` while a server uses the folder."""
+    server = Server(MODEL, "--cache-dir", folder)
+    rows = json.loads(run(["qwen-run", "cache", "prompts", folder, "--json"]))
+    sizes = {path.name: path.stat().st_size for path in folder.iterdir() if path.suffix in (".page", ".state")}
+    expect("files of all models", (len(rows), sum(row["bytes"] for row in rows)), (len(models), sum(sizes.values())))
+    expect("tokens of all models", [row["tokens"] for row in rows], [FOUND] * len(models))
+    checks.check(all(row["last_use"] > 0 for row in rows) and sum(row["snapshots"] > 0 for row in rows) == 1, f"cache prompts: {rows}")
+    expect("lines of all models", run(["qwen-run", "cache", "prompts", folder]).count("\n"), len(models))
+    run(["qwen-run", "cache", "clear", folder])
+    expect("files that are left", sorted(path.name for path in folder.iterdir()), ["key", "lock"])
+    expect("tokens of a cache that was cleared", [cached(server) for _ in range(2)], [0, FOUND])
+    expect("status and log", stopped(server), (0, []))
+
+
+def refused():
+    link = WORK / "link"
+    link.symlink_to(WORK)
+    for options, error in ((("--cache-dir", link), f"{link} is a symbolic link"), (("--cache-dir", MODEL), "is no folder"),
+                           (("--cache-dir", WORK / "new", "--no-prefix-cache"), "--cache-dir excludes --no-prefix-cache")):
+        command = ["qwen-run", "serve", MODEL, "--listen", "127.0.0.1:0", *options]
+        process = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+        expect(f"status and lines of {options}", (process.returncode, process.stderr.count("\n")), (1, 1))
+        checks.check(error in process.stderr, f"{options}: {process.stderr!r}")
+
+
+f16 = compile_model(FOLDER, WORK / "f16.qwen", "--kv", "f16")
+linear = hybrid()
+restarts(MODEL, WORK / "dense")
+restarts(linear, WORK / "linear")
+chats_go_on(MODEL, WORK / "chat")
+chats_go_on(linear, WORK / "chat")
+keys(WORK / "secret")
+share_a_folder([MODEL, f16, linear, MODEL], WORK / "shared")
+lists_and_clears([MODEL, f16, linear], WORK / "shared")
+faults(WORK / "faults")
+refused()
+checks.finish()
