@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""How soon a server that starts again answers a long chat from its prompt cache on disk (qwen-run serve --cache-dir).
+
+  .venv/bin/python bench/restart.py WORKDIR [--model NAME] [--weights FORMAT] [--tokens N] [--last N] [--rounds N] [--threads N] [--json]
+
+Makes a checkpoint with random weights and compiles it, unless WORKDIR has it. The first run also fills the cache: it runs a prompt of
+--tokens random ids, which takes minutes; WORKDIR keeps the files.
+
+A round drops the files of the cache from the system's page cache, reads a file of as many bytes from the same disk, which gives the
+speed of the disk, drops the files again and starts a server. Its first request is the prompt with a last question of --last other ids:
+the seconds to its first token are `disk`. The second one is the prompt with another last question, whose pages memory has: `memory`.
+The bound is memory + bytes / speed + 0.3 s. The first token and its logprob must be those of the server that filled the cache.
+"""
+import argparse
+import http.client
+import json
+import os
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import time
+
+import peers
+from serve import free_port
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BIN = ROOT / "build/host/bin"
+MARGIN = 0.3
+
+
+def drop(paths):
+    """Removes files from the page cache."""
+    for path in paths:
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def disk_speed(folder, size):
+    """Bytes a second of a cold read of a new file."""
+    path = folder / "speed"
+    with open(path, "wb") as file:
+        for _ in range(-(-size // (1 << 20))):
+            file.write(random.randbytes(1 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    start = time.perf_counter()
+    done = 0
+    with open(path, "rb", buffering=0) as file:
+        while part := len(file.read(1 << 23)):
+            done += part
+    speed = done / (time.perf_counter() - start)
+    path.unlink()
+    return speed
+
+
+class Server:
+    def __init__(self, args, *options):
+        self.port = free_port()
+        command = [BIN / "qwen-run", "serve", args.file, "--listen", f"127.0.0.1:{self.port}", "--sequences", "1", *options]
+        if args.threads:
+            command += ["-t", args.threads]
+        self.process = subprocess.Popen([str(c) for c in command], stderr=subprocess.PIPE, text=True)
+        for line in self.process.stderr:
+            if "answers on" in line:
+                return
+        sys.exit("no server")
+
+    def first(self, prompt):
+        """Seconds to the first token, the token with its logprob, and the tokens of the prompt that did not run."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=3600)
+        start = time.perf_counter()
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": 1}),
+                           {"Content-Type": "application/json"})
+        answer = json.loads(connection.getresponse().read())
+        seconds = time.perf_counter() - start
+        return seconds, answer["choices"][0]["logprobs"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    def stop(self):
+        self.process.terminate()
+        self.process.communicate()
+
+
+def ids(seed, count):
+    numbers = random.Random(seed)
+    return [numbers.randrange(1000, 100000) for _ in range(count)]
+
+
+def measure(args, cache, prompt):
+    questions = [ids(number, args.last) for number in (1, 2)]
+    files = [path for path in cache.iterdir() if path.suffix in (".page", ".state")]
+    size = sum(path.stat().st_size for path in files)
+    speed = disk_speed(args.workdir, size)
+    drop(files)
+    server = Server(args, "--cache-dir", cache)
+    # The model is warm.
+    server.first(prompt[-40:])
+    disk, bits, cached = server.first(prompt + questions[0])
+    memory, _, kept = server.first(prompt + questions[1])
+    server.stop()
+    return {"disk": disk, "memory": memory, "bytes": size, "speed": speed, "bound": memory + size / speed + MARGIN, "cached": cached, "kept": kept,
+            "same": bits == json.loads((cache.with_suffix(".json")).read_text())}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workdir", type=pathlib.Path)
+    parser.add_argument("--model", default="qwen2.5-0.5b")
+    parser.add_argument("--weights", default="q4_0")
+    parser.add_argument("--tokens", type=int, default=14976)
+    parser.add_argument("--last", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    checkpoint, args.file = args.workdir / args.model, args.workdir / f"{args.model}.qwen"
+    args.workdir.mkdir(parents=True, exist_ok=True)
+    if not args.file.exists():
+        if not checkpoint.exists():
+            peers.output(sys.executable, ROOT / "bench/make_checkpoint.py", args.model, checkpoint, "--tokenizer", ROOT / "test/Inputs/tokenizer/qwen2")
+        peers.output(BIN / "qwen-opt", checkpoint, "-o", args.file, "--weights", args.weights, "--quantizer", "rtn")
+    prompt = ids(0, args.tokens)
+    cache = args.workdir / f"{args.model}.{args.tokens}.cache"
+    if not cache.exists():
+        server = Server(args, "--cache-dir", cache)
+        server.first(prompt)
+        cache.with_suffix(".json").write_text(json.dumps(server.first(prompt + ids(1, args.last))[1]))
+        server.stop()
+    rounds = [measure(args, cache, prompt) for _ in range(args.rounds)]
+    if args.json:
+        print(json.dumps(rounds, indent=1))
+        return
+    for found in rounds:
+        print(f"disk {found['disk']:.2f} s of {found['bound']:.2f} s, memory {found['memory']:.2f} s, {found['bytes'] / 1e6:.0f} MB at "
+              f"{found['speed'] / 1e6:.0f} MB/s, {found['cached']} and {found['kept']} tokens cached, same bits: {found['same']}")
+    print(f"median {statistics.median(found['disk'] for found in rounds):.2f} s")
+
+
+if __name__ == "__main__":
+    main()
