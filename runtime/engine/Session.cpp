@@ -5,9 +5,11 @@
 using namespace qwen;
 
 Session::Session(Engine &engine, const SamplerOptions &options,
-                 std::vector<int32_t> endTokens)
-    : model(engine.manifest().model), batcher(engine, {.paced = false}),
-      sampling(options), ends(std::move(endTokens)) {}
+                 std::vector<int32_t> endTokens, PageStore *store,
+                 RootRef promptRoot)
+    : model(engine.manifest().model),
+      batcher(engine, {.paced = false, .store = store}), sampling(options),
+      ends(std::move(endTokens)), root(std::move(promptRoot)) {}
 
 void Session::setSampling(const SamplerOptions &options) {
   sampling = options;
@@ -26,6 +28,7 @@ void Session::setTokens(std::span<const int32_t> tokens, int64_t snapshotAt) {
   }
   Request request;
   request.prompt.ids.assign(tokens.begin(), tokens.end());
+  request.prompt.root = root;
   request.sampling = sampling;
   request.stopTokens = ends;
   request.snapshotAt = snapshotAt;

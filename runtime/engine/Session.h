@@ -15,9 +15,11 @@ namespace qwen {
 class Session {
 public:
   /// `ends` are the tokens that SamplerOptions::minTokens holds back. `engine`
-  /// must outlive the session, and have no other user.
+  /// must outlive the session, and have no other user; so must `store`, which
+  /// keeps pages and snapshots of prompts with `root`, unless one is null.
   Session(Engine &engine, const SamplerOptions &options,
-          std::vector<int32_t> ends = {});
+          std::vector<int32_t> ends = {}, PageStore *store = nullptr,
+          RootRef root = {});
 
   /// Sets the options of the tokens that follow the next setTokens. Throws
   /// Error, at the latest there, if one is out of range.
@@ -46,6 +48,7 @@ private:
   /// Whether the job has other options.
   bool isChanged = false;
   const std::vector<int32_t> ends;
+  const RootRef root;
   /// The batcher's; null before the first prompt.
   Job *job = nullptr;
   /// The number of tokens of the prompt and of those that `next` has returned.

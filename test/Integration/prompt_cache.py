@@ -180,6 +180,19 @@ def lists_and_clears(models, folder):
     expect("status and log", stopped(server), (0, []))
 
 
+def chats_in_the_terminal(folder):
+    """A chat goes on where an earlier process stopped, and so does a server with the same chat."""
+    lines = ["Tell a story. " * 20, "And then?"]
+    plain = run(["qwen-run", "chat", MODEL, "-n", "40"], input="\n".join(lines))
+    for number in range(2):
+        found = run(["qwen-run", "chat", MODEL, "-n", "40", "--cache-dir", folder], input="\n".join(lines))
+        expect(f"chat {number} with a cache", found, plain)
+    server = Server(MODEL, "--cache-dir", folder)
+    size, known = turn(server, [{"role": "user", "content": lines[0].strip()}])
+    checks.check(size - PAGE <= known < size, f"a server had {known} of {size} tokens of a chat")
+    expect("status and log", stopped(server), (0, []))
+
+
 def refused():
     link = WORK / "link"
     link.symlink_to(WORK)
@@ -201,5 +214,6 @@ keys(WORK / "secret")
 share_a_folder([MODEL, f16, linear, MODEL], WORK / "shared")
 lists_and_clears([MODEL, f16, linear], WORK / "shared")
 faults(WORK / "faults")
+chats_in_the_terminal(WORK / "terminal")
 refused()
 checks.finish()

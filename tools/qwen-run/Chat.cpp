@@ -7,6 +7,10 @@
 #include "chat/LineEditor.h"
 #include "chat/Talk.h"
 #include "chat/ToolsFile.h"
+#include "engine/RootTable.h"
+#include "store/DiskStore.h"
+
+#include "server/ServerOptions.h"
 
 #include "qwen/Support/Error.h"
 
@@ -30,6 +34,9 @@ struct ChatCommand : RunFlags {
   /// Read special tokens in the user's lines and in answers.
   bool allowSpecial = false;
   ColorMode color = ColorMode::Auto;
+  /// The folder of the prompt cache, or empty, and the bytes of its files.
+  std::string cacheFolder;
+  uint64_t cacheBytes = server::ServerOptions().cacheBytes;
 };
 } // namespace
 
@@ -66,10 +73,19 @@ static void chat(const ChatCommand &command) {
   const std::unique_ptr<Engine> engine =
       command.start(model, command.options(model));
 
+  std::unique_ptr<DiskStore> store;
+  if (!command.cacheFolder.empty())
+    store = std::make_unique<DiskStore>(
+        command.cacheFolder, command.cacheBytes,
+        [](const std::string &line) { writeError(line + "\n"); });
+  RootTable roots;
+
   TalkOptions talk = {.count = command.count,
                       .sampling = command.sampling.apply(manifest.generation),
                       .thinking = command.thinking,
                       .tools = readTools(command.tools),
+                      .store = store.get(),
+                      .root = roots.intern({.artifact = model.identity()}),
                       .allowSpecial = command.allowSpecial,
                       .isInteractive =
                           isTerminal(STDIN_FILENO) && isTerminal(STDERR_FILENO),
@@ -108,6 +124,12 @@ void qwen::run::addChat(const Command &program) {
               "Tools that the model may call, a JSON array of OpenAI's "
               "form; calls are shown and do not run; default is none")
       .type("FILE");
+  sub.addText("--cache-dir", command->cacheFolder,
+              "Folder that keeps the prompts of chats, and of a server without "
+              "API keys, from one start to the next; default is none")
+      .type("DIR");
+  sub.addSize("--cache-disk", command->cacheBytes,
+              "Maximum size of the files of --cache-dir");
   sub.addFlag("--allow-special", command->allowSpecial,
               "Read special tokens in the text of messages");
   sub.addChoice("--color", command->color, {"auto", "always", "never"},

@@ -38,8 +38,8 @@ Talk::Talk(const Model &talkModel, Engine &talkEngine, LineInput &lines,
       report([this](const std::string &line) { note(line); }),
       conversation(info, tokenizer, model.chatFormat(), options.allowSpecial,
                    report),
-      session(talkEngine, options.sampling, ends), view(options.output),
-      sampling(options.sampling), count(options.count) {
+      session(talkEngine, options.sampling, ends, options.store, options.root),
+      view(options.output), sampling(options.sampling), count(options.count) {
   if (options.thinking)
     conversation.variables["enable_thinking"] = *options.thinking;
   if (options.tools.empty())

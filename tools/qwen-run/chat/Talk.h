@@ -23,6 +23,9 @@ struct TalkOptions {
   std::optional<bool> thinking;
   /// Tools that the model may call, in OpenAI's form; they do not run.
   nlohmann::ordered_json tools = nlohmann::ordered_json::array();
+  /// Keeps the pages of prompts with this root; null: nothing does.
+  PageStore *store = nullptr;
+  RootRef root = {};
   /// Read special tokens in messages.
   bool allowSpecial = false;
   /// Whether a person types: commands, notes and lines of figures.
