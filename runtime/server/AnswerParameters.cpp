@@ -267,6 +267,9 @@ static constexpr Parameter kRequestRows[] = {
     {"prompt_cache_retention", Kind::Ignored},
     {"safety_identifier", Kind::Ignored},
     {"cache_prompt", Kind::Ignored},
+    // vLLM's router writes what SGLang's servers do without them.
+    {"no_stop_trim", Kind::Neutral, "", nullptr, 0, 0, "[false]"},
+    {"return_hidden_states", Kind::Neutral, "", nullptr, 0, 0, "[false]"},
 };
 
 static constexpr Parameter kEchoRows[] = {
@@ -274,6 +277,11 @@ static constexpr Parameter kEchoRows[] = {
 };
 
 static constexpr Parameter kReasoningRows[] = {
+    // vLLM's router writes them: the reasoning is part of an answer, apart from
+    // its content and streamed.
+    {"include_reasoning", Kind::Neutral, "", nullptr, 0, 0, "[true]"},
+    {"separate_reasoning", Kind::Neutral, "", nullptr, 0, 0, "[true]"},
+    {"stream_reasoning", Kind::Neutral, "", nullptr, 0, 0, "[true]"},
     {"reasoning_format", Kind::Word,
      "none leaves the reasoning in the content; auto and deepseek return it as reasoning_content and as reasoning",
      at<Reasoning, &Reasoning::setFormat>, 0, 0, R"(["none", "auto", "deepseek"])"},

@@ -2,9 +2,12 @@
 
 #include "server/Metrics.h"
 
+#include "qwen/ABI/Blocks.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <ctime>
 
 using namespace qwen;
 using namespace qwen::server;
@@ -152,10 +155,27 @@ std::string Metrics::values(const SchedulerCounts &now, int64_t pages,
   return lines;
 }
 
+/// The metrics whose labels schedulers of the Gateway API read.
+static std::string infos(int64_t pages, const std::string &label) {
+  const std::string cache = "vllm:cache_config_info",
+                    adapters = "vllm:lora_requests_info";
+  std::string lines = head(cache, "gauge", "The pages, as vLLM's blocks.");
+  lines += cache + "{" + label + ",block_size=\"" +
+           std::to_string(kPageTokens) + "\",num_gpu_blocks=\"" +
+           std::to_string(pages) + "\"} 1\n";
+  lines += head(adapters, "gauge",
+                "When the server has told which adapters run and wait.");
+  lines += adapters + "{" + label +
+           ",max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters="
+           "\"\"} " +
+           std::to_string(time(nullptr)) + "\n";
+  return lines;
+}
+
 std::string Metrics::text(const SchedulerCounts &now, int64_t pages,
                           const std::string &model) const {
   const std::string label = "model_name=\"" + escaped(model) + "\"";
-  std::string lines = values(now, pages, label);
+  std::string lines = values(now, pages, label) + infos(pages, label);
   const struct {
     const char *name, *help;
     const Histogram &histogram;

@@ -18,6 +18,7 @@
 #include "text/CallFormat.h"
 
 #include <atomic>
+#include <ctime>
 #include <mutex>
 
 namespace qwen::server {
@@ -61,6 +62,8 @@ public:
   /// The name in answers.
   const std::string &model() const { return names.front(); }
   std::string metricsText() const;
+  /// When it began, in seconds of the system's clock.
+  const time_t begin = time(nullptr);
   /// Number of sequences that run.
   size_t running() const { return schedulers.counts().running; }
   /// Throws ApiError after drain().
@@ -88,6 +91,10 @@ public:
   void addPrompts(const std::vector<PromptValue> &prompts, GenerationTask &task,
                   const std::function<std::vector<int32_t>(const std::string &)>
                       &encode) const;
+
+  /// Cuts the prompts, if the parameters say so. Refuses an empty prompt and a
+  /// prompt that is too long.
+  void checkPrompts(GenerationTask &task) const;
 
   /// Starts the requests of an exchange, which `request` asks for, of a
   /// protocol with this framing. Throws ApiError.
@@ -139,9 +146,6 @@ private:
   /// For answers of this format, whose reasoning must have marks that are
   /// tokens. Throws Error.
   const GrammarCompiler &compilerFor(const AnswerFormat *of);
-  /// Cuts the prompts, if the parameters say so. Refuses an empty prompt and a
-  /// prompt that is too long.
-  void checkPrompts(GenerationTask &task) const;
   /// What prompts of a request must share.
   RootRef rootOf(const HttpRequest &request, const std::string &salt);
 

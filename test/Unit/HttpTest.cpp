@@ -202,8 +202,9 @@ TEST(HeadersTest, ListsTokens) {
   EXPECT_EQ(exposedHeaders(),
             "Accept-Encoding, X-Accel-Buffering, Allow, Cache-Control, "
             "Content-Encoding, Content-Security-Policy, "
-            "X-Content-Type-Options, Date, ETag, Referrer-Policy, "
-            "X-Request-Id, Retry-After, Server, Vary, WWW-Authenticate");
+            "X-Content-Type-Options, Date, ETag, Process-Start-Time-Unix, "
+            "Referrer-Policy, X-Request-Id, Retry-After, Server, Vary, "
+            "WWW-Authenticate");
   EXPECT_EQ(nameOf(AnswerHeader::RetryAfter), "Retry-After");
   EXPECT_EQ(mediaTypeOf(" Application/JSON ; charset=utf-8"),
             "Application/JSON");

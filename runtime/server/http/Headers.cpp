@@ -22,6 +22,7 @@ static constexpr auto kNames = std::to_array<std::string_view>({
     "X-Content-Type-Options",
     "Date",
     "ETag",
+    "Process-Start-Time-Unix",
     "Referrer-Policy",
     "X-Request-Id",
     "Retry-After",

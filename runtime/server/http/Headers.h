@@ -23,6 +23,7 @@ enum class AnswerHeader : uint8_t {
   ContentTypeOptions,
   Date,
   ETag,
+  ProcessStart,
   ReferrerPolicy,
   RequestId,
   RetryAfter,

@@ -24,8 +24,10 @@ static Parsed version(const Service &, const HttpRequest &) {
 }
 
 static Parsed metrics(const Service &service, const HttpRequest &) {
-  return Reply{.body = service.metricsText(),
-               .contentType = "text/plain; version=0.0.4"};
+  return Reply{
+      .body = service.metricsText(),
+      .contentType = "text/plain; version=0.0.4",
+      .headers = {{AnswerHeader::ProcessStart, std::to_string(service.begin)}}};
 }
 
 static constexpr Route kStatusRoutes[] = {

@@ -26,6 +26,13 @@ static constexpr Parameter kTokenizeRows[] = {
      at<Tokenize, &Tokenize::addSpecial>},
     {"parse_special", Kind::Boolean, "Special tokens in the text are tokens; default is true",
      at<Tokenize, &Tokenize::parseSpecial>},
+    {.name = "messages", .kind = Kind::Own, .help = "A chat in place of a text: the tokens are its prompt",
+     .store = at<Tokenize, &Tokenize::messages>, .own = &kMessagesKind},
+    {"add_generation_prompt", Kind::Boolean, "The chat template begins the answer", at<Tokenize, &Tokenize::addGenerationPrompt>},
+    {"continue_final_message", Kind::Boolean, "The answer continues the last message",
+     at<Tokenize, &Tokenize::continueFinalMessage>},
+    {"chat_template_kwargs", Kind::Object, "Further variables of the chat template", at<Tokenize, &Tokenize::otherVariables>},
+    {"return_token_strs", Kind::Neutral, "", nullptr, 0, 0, "[false]"},
     {"with_pieces", Kind::Boolean, "Each token is an object with its id and its piece of the text",
      at<Tokenize, &Tokenize::withPieces>},
 };
@@ -34,11 +41,22 @@ static constexpr Parameter kTokenizeRows[] = {
 static constexpr ParameterRule kTokenizeRules[] = {
     {"prompt", "is missing",
      [](J, const void *group) {
-       return static_cast<const Tokenize *>(group)->prompt.has_value();
+       const auto &values = *static_cast<const Tokenize *>(group);
+       return values.prompt.has_value() || !values.messages.is_null();
      },
      R"({"anyOf": [
        {"required": ["prompt"], "properties": {"prompt": {"type": "string"}}},
-       {"required": ["content"], "properties": {"content": {"type": "string"}}}
+       {"required": ["content"], "properties": {"content": {"type": "string"}}},
+       {"required": ["messages"], "properties": {"messages": {"type": "array"}}}
+     ]})"},
+    {"messages", "excludes prompt",
+     [](J, const void *group) {
+       const auto &values = *static_cast<const Tokenize *>(group);
+       return !values.prompt.has_value() || values.messages.is_null();
+     },
+     R"({"anyOf": [
+       {"properties": {"messages": {"type": "null"}}},
+       {"properties": {"prompt": {"type": "null"}, "content": {"type": "null"}}}
      ]})"},
 };
 const ParameterTable TokenizeParameters::table = {kTokenizeRows,
@@ -62,9 +80,13 @@ static ordered_json pieceOf(const Tokenizer &tokenizer, int32_t id) {
 
 static Parsed tokenizeText(const Service &service, const HttpRequest &request) {
   const auto asked = service.parse<Tokenize>(request);
-  service.checkSize(*asked.prompt, "prompt");
-  std::vector<int32_t> ids =
-      service.tokenizer.encode(*asked.prompt, asked.parseSpecial);
+  std::vector<int32_t> ids;
+  if (asked.prompt) {
+    service.checkSize(*asked.prompt, "prompt");
+    ids = service.tokenizer.encode(*asked.prompt, asked.parseSpecial);
+  } else {
+    ids = taskOf(service, asked, asked.conversation()).prompts.front();
+  }
   if (const auto last = service.tokenizer.appendedToken();
       last && asked.addSpecial)
     ids.push_back(*last);
@@ -101,7 +123,7 @@ static Parsed describeTokenizer(const Service &service, const HttpRequest &) {
 }
 
 static constexpr Route kTokenizeRoutes[] = {
-    {"POST", "/tokenize", "Convert a text to token ids", tokenizeText,
+    {"POST", "/tokenize", "Convert a text or a chat to token ids", tokenizeText,
      "Tokenized", 0, Tokenize::List::schema},
     {"POST", "/detokenize", "Convert token ids to text", detokenize,
      "Detokenized", 0, Detokenize::List::schema},

@@ -3,16 +3,18 @@
 #ifndef QWEN_RUNTIME_SERVER_PROTOCOLS_TOKENIZE_H
 #define QWEN_RUNTIME_SERVER_PROTOCOLS_TOKENIZE_H
 
-#include "server/AnswerParameters.h"
+#include "server/protocols/openai/Chat.h"
 
 namespace qwen::server {
 
-struct TokenizeParameters : ModelParameters {
+/// A text, or a chat whose prompt is asked for.
+struct TokenizeParameters : ChatParameters {
   std::optional<std::string> prompt;
   bool addSpecial = false, parseSpecial = true, withPieces = false;
 
   static const ParameterTable table;
-  using List = ParameterList<ModelParameters, TokenizeParameters>;
+  using List =
+      ParameterList<ModelParameters, ToolParameters, TokenizeParameters>;
 };
 
 struct DetokenizeParameters : ModelParameters {

@@ -15,7 +15,7 @@ using J = const ordered_json &;
 using Kind = ParameterKind;
 using Chat = ChatParameters;
 
-static constexpr OwnKind kMessages = {
+const OwnKind server::kMessagesKind = {
     [](J value, const std::string &name, const ParameterLimits &limits) {
       return messagesOf(value, name, limits.ignoreUnknown);
     },
@@ -45,7 +45,7 @@ static void setVariable(void *group, J value) {
 // clang-format off
 static constexpr Parameter kChatRows[] = {
     {.name = "messages", .kind = Kind::Own, .help = "The conversation", .store = at<Chat, &Chat::messages>,
-     .traits = kRequired, .own = &kMessages},
+     .traits = kRequired, .own = &kMessagesKind},
     {"max_completion_tokens", Kind::Integer, "The same as max_tokens", at<Chat, &Chat::setLimit>, -1, INT32_MAX},
     {"logprobs", Kind::Boolean, "Logs of probabilities, from the raw logits, of each token", at<Chat, &Chat::logprobs>},
     {"top_logprobs", Kind::Integer, "Number of most likely tokens in logprobs", at<Chat, &Chat::topLogprobs>, 0, 20},

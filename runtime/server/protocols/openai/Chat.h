@@ -7,6 +7,9 @@
 
 namespace qwen::server {
 
+/// The kind of a list of messages, of which messagesOf makes the value.
+extern const OwnKind kMessagesKind;
+
 // NOLINTNEXTLINE(misc-multiple-inheritance): data
 struct ChatParameters : ModelParameters, AnswerParameters, ToolParameters {
   /// Each has a "role" and a "content", which is a string; see messagesOf.

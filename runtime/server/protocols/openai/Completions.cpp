@@ -177,12 +177,27 @@ static void addSuffix(const Service &service, const std::string &suffix,
   task.ends.insert(task.ends.end(), tokens.ends.begin(), tokens.ends.end());
 }
 
+GenerationTask server::completionTask(const Service &service,
+                                      const Completion &parameters) {
+  constexpr int64_t kDefaultTokens = 16;
+  GenerationTask task{.parameters = parameters,
+                      .input = "prompt",
+                      .isList = parameters.hasPromptList,
+                      .ends = service.manifest.generation.eosTokenIds};
+  task.parameters.maxTokens = parameters.maxTokens.value_or(kDefaultTokens);
+  const std::string &suffix = parameters.suffix;
+  service.addPrompts(parameters.prompts, task, [&](const std::string &text) {
+    return service.tokenizer.encode(text, suffix.empty());
+  });
+  if (!suffix.empty())
+    addSuffix(service, suffix, task);
+  return task;
+}
+
 static Parsed parseCompletion(const Service &service,
                               const HttpRequest &request) {
-  constexpr int64_t kDefaultTokens = 16;
   requireLogits(service);
   auto parameters = service.parse<Completion>(request);
-  parameters.maxTokens = parameters.maxTokens.value_or(kDefaultTokens);
   const int64_t kept = parameters.choices;
   const bool tellsLogprobs = parameters.logprobs;
   if (const int64_t drawn = parameters.bestOf.value_or(kept); drawn != kept) {
@@ -194,18 +209,9 @@ static Parsed parseCompletion(const Service &service,
     parameters.choices = drawn;
     parameters.logprobs = true;
   }
-  GenerationTask task{.parameters = parameters,
-                      .input = "prompt",
-                      .isList = parameters.hasPromptList,
-                      .ends = service.manifest.generation.eosTokenIds};
-  const std::string &suffix = parameters.suffix;
-  service.addPrompts(parameters.prompts, task, [&](const std::string &text) {
-    return service.tokenizer.encode(text, suffix.empty());
-  });
-  if (!suffix.empty())
-    addSuffix(service, suffix, task);
-  return Exchange{std::move(task), std::make_shared<CompletionAnswer>(
-                                       service, kept, tellsLogprobs)};
+  return Exchange{
+      completionTask(service, parameters),
+      std::make_shared<CompletionAnswer>(service, kept, tellsLogprobs)};
 }
 
 static constexpr Route kCompletionRoutes[] = {

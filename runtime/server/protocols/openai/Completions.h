@@ -26,6 +26,13 @@ struct CompletionParameters : ModelParameters,
                     CompletionParameters>;
 };
 
+class Service;
+struct GenerationTask;
+
+/// The prompts of a completion, and how it is answered. Throws ApiError.
+GenerationTask completionTask(const Service &service,
+                              const CompletionParameters &parameters);
+
 } // namespace qwen::server
 
 #endif // QWEN_RUNTIME_SERVER_PROTOCOLS_OPENAI_COMPLETIONS_H
