@@ -220,3 +220,55 @@ std::string Metrics::text(const SchedulerCounts &now, int64_t pages,
   }
   return lines;
 }
+
+std::string server::modelMetrics(
+    std::span<const std::pair<std::string, ModelStatus>> models) {
+  const struct {
+    const char *name, *type, *help;
+    uint64_t (*value)(const ModelStatus &status);
+  } rows[] = {
+      {"qwen_model_loaded", "gauge", "Whether the model is loaded.",
+       [](const ModelStatus &status) {
+         return uint64_t{status.state == ModelState::Loaded};
+       }},
+      {"qwen_model_loads_total", "counter", "Times that the model was loaded.",
+       [](const ModelStatus &status) { return status.loads; }},
+      {"qwen_model_memory_bytes", "gauge",
+       "Memory of the model's weights, buffers and KV cache.",
+       [](const ModelStatus &status) { return status.bytes; }},
+  };
+  std::string lines;
+  for (const auto &row : rows) {
+    lines += head(row.name, row.type, row.help);
+    for (const auto &[name, status] : models)
+      lines += std::string(row.name) + "{model_name=\"" + escaped(name) +
+               "\"} " + std::to_string(row.value(status)) + "\n";
+  }
+  return lines;
+}
+
+std::string server::joinMetrics(std::span<const std::string> texts) {
+  constexpr std::string_view kHelp = "# HELP ";
+  // The lines of each metric, by its head, in the order of their first text.
+  std::vector<std::pair<std::string_view, std::string>> all;
+  for (std::string_view text : texts)
+    while (!text.empty()) {
+      const size_t end =
+          std::min(text.find("\n# HELP ", kHelp.size()), text.size() - 1) + 1;
+      const std::string_view metric = text.substr(0, end);
+      text.remove_prefix(end);
+      // The head is two lines.
+      const size_t lines = metric.find('\n', metric.find('\n') + 1) + 1;
+      const std::string_view name = metric.substr(0, lines);
+      const auto known = std::ranges::find(
+          all, name, &std::pair<std::string_view, std::string>::first);
+      if (known == all.end())
+        all.emplace_back(name, metric.substr(lines));
+      else
+        known->second += metric.substr(lines);
+    }
+  std::string joined;
+  for (const auto &[name, lines] : all)
+    joined.append(name).append(lines);
+  return joined;
+}

@@ -8,11 +8,13 @@
 #define QWEN_RUNTIME_SERVER_METRICS_H
 
 #include "engine/Scheduler.h"
+#include "model/ModelPool.h"
 
 #include <array>
 #include <atomic>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace qwen::server {
@@ -82,6 +84,14 @@ struct Metrics {
   /// Drawn tokens after the first of their request.
   std::atomic<int64_t> laterTokens = 0;
 };
+
+/// The states of the models of a pool, with their names.
+std::string
+modelMetrics(std::span<const std::pair<std::string, ModelStatus>> models);
+
+/// Texts of /metrics of several models as one: the lines of a metric stand
+/// together, behind its help.
+std::string joinMetrics(std::span<const std::string> texts);
 
 } // namespace qwen::server
 

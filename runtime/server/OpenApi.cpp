@@ -1,5 +1,6 @@
 //===- OpenApi.cpp - The description of the API ---------------------------===//
 
+#include "server/ModelRouter.h"
 #include "server/Routes.h"
 #include "server/Service.h"
 #include "server/protocols/openai/OpenAi.h"
@@ -27,6 +28,7 @@ struct ErrorStatus {
 
 static bool ofAll(const Route &) { return true; }
 static bool ofBodies(const Route &route) { return route.parameters != nullptr; }
+static bool ofRouters(const Route &route) { return !route.parse.ofModel; }
 static bool ofKeys(const Route &route) { return !(route.traits & kOpen); }
 
 static constexpr std::array kErrors = std::to_array<ErrorStatus>({
@@ -35,6 +37,7 @@ static constexpr std::array kErrors = std::to_array<ErrorStatus>({
     {"403", "The host of the request is not this machine", ofAll},
     {"404", "No such model or path", ofAll},
     {"405", "The path takes another method", ofAll},
+    {"409", "Requests use the model", ofRouters},
     {"413", "The body is too large", ofBodies},
     {"415", "The body has another media type or encoding", ofBodies},
     {"429", "Too many requests wait", ofBodies},
@@ -146,11 +149,12 @@ static ordered_json describePresets() {
   return presets;
 }
 
-static Parsed describe(const Service &service, const HttpRequest &) {
-  const std::span<const Protocol *const> protocols = routeTable().protocols();
-  ordered_json paths =
-      describePaths(protocols, service.limits, service.needsKey,
-                    [&](const Route &route) { return offers(service, route); });
+/// The description of a server with the routes of `table`.
+static Parsed describe(const RouteTable &table, const ParameterLimits &limits,
+                       bool needsKey,
+                       const std::function<bool(const Route &)> &isOffered) {
+  const std::span<const Protocol *const> protocols = table.protocols();
+  ordered_json paths = describePaths(protocols, limits, needsKey, isOffered);
   ordered_json schemas = ordered_json::object();
   for (const Protocol *protocol : protocols)
     schemas.update(ordered_json::parse(protocol->schemas));
@@ -165,15 +169,29 @@ static Parsed describe(const Service &service, const HttpRequest &) {
          {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}},
           {"apiKey",
            {{"type", "apiKey"}, {"in", "header"}, {"name", "X-Api-Key"}}}}}}}};
-  if (service.needsKey)
+  if (needsKey)
     object["security"] =
         ordered_json::array({{{"bearer", ordered_json::array()}},
                              {{"apiKey", ordered_json::array()}}});
   return Reply{.body = dump(object)};
 }
 
+static Parsed describeService(const Service &service, const HttpRequest &) {
+  return describe(routeTable(), service.limits, service.needsKey,
+                  [&](const Route &route) { return offers(service, route); });
+}
+
+static Parsed describeRouter(const ModelRouter &router, const HttpRequest &) {
+  return describe(routerTable(), router.limits, router.needsKey,
+                  [](const Route &route) { return !(route.traits & kPage); });
+}
+
 static constexpr Route kDescriptionRoutes[] = {
-    {"GET", "/openapi.json", "This description", describe, "Description"},
+    {"GET",
+     "/openapi.json",
+     "This description",
+     {describeService, describeRouter},
+     "Description"},
 };
 const Protocol protocols::description = {kDescriptionRoutes, R"json({
 "Description": {

@@ -18,6 +18,38 @@ const RouteTable &server::routeTable() {
   return table;
 }
 
+const RouteTable &server::routerTable() {
+  static const RouteTable table({
+#define QWEN_PROTOCOL(Name) &protocols::Name,
+#define QWEN_ROUTER_PROTOCOL QWEN_PROTOCOL
+#include "server/protocols/Protocols.def"
+  });
+  return table;
+}
+
+Reply server::optionsReply(const RouteTable &table, const std::string &path) {
+  const std::string methods = table.methodsOf(path);
+  if (methods.empty())
+    throw ApiError(404, "no such path: " + quote(path));
+  return {.body = "", .headers = {{AnswerHeader::Allow, methods}}};
+}
+
+void server::checkBody(const HttpRequest &request) {
+  if (!equalsNoCase(mediaTypeOf(request.contentType), "application/json"))
+    throw ApiError(400, "the content type must be application/json, not " +
+                            quote(request.contentType));
+  if (request.body.empty())
+    throw ApiError(400, "the body is empty when a JSON object is needed");
+  if (request.contentEncoding.empty() ||
+      equalsNoCase(request.contentEncoding, "identity"))
+    return;
+  ApiError error(415, "the content encoding " + quote(request.contentEncoding) +
+                          " is not supported; send the body without "
+                          "compression and without Content-Encoding");
+  error.headers.emplace_back(AnswerHeader::AcceptEncoding, "identity");
+  throw ApiError(error);
+}
+
 /// The parts of a path between its slashes.
 static std::vector<std::string_view> partsOf(std::string_view path) {
   std::vector<std::string_view> parts;
@@ -30,8 +62,7 @@ static std::vector<std::string_view> partsOf(std::string_view path) {
   return parts;
 }
 
-/// A part of a path with the bytes that its escapes stand for.
-static std::string decode(std::string_view part) {
+std::string server::decodePart(std::string_view part) {
   constexpr size_t kDigits = 2;
   std::string text;
   while (!part.empty()) {
@@ -60,7 +91,7 @@ static std::string decode(std::string_view part) {
 static std::vector<std::string> decodedParts(std::string_view path) {
   std::vector<std::string> parts;
   for (std::string_view part : partsOf(path))
-    parts.push_back(decode(part));
+    parts.push_back(decodePart(part));
   return parts;
 }
 

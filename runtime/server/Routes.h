@@ -9,6 +9,7 @@
 namespace qwen::server {
 
 class Service;
+class ModelRouter;
 
 /// Requests of the scheduler, and what writes their answer.
 struct Exchange {
@@ -18,6 +19,30 @@ struct Exchange {
 
 /// What a protocol makes of a request: an answer at once, or an exchange.
 using Parsed = std::variant<Reply, Exchange>;
+
+/// What answers the requests of a route. Both functions throw ApiError.
+struct RouteFn {
+  using ModelFn = Parsed (*)(const Service &service,
+                             const HttpRequest &request);
+  using RouterFn = Parsed (*)(const ModelRouter &router,
+                              const HttpRequest &request);
+
+  constexpr RouteFn(ModelFn model, RouterFn router = nullptr)
+      : ofModel(model), ofRouter(router) {}
+  Parsed operator()(const Service &service, const HttpRequest &request) const {
+    return ofModel(service, request);
+  }
+  Parsed operator()(const ModelRouter &router,
+                    const HttpRequest &request) const {
+    return ofRouter(router, request);
+  }
+
+  /// Null if only a router has the route.
+  ModelFn ofModel;
+  /// Answers at once in a server of several models, unless the query of a path
+  /// that needs a key names one; null: one of the models answers.
+  RouterFn ofRouter;
+};
 
 enum RouteTrait : uint8_t {
   /// The answer may be a stream of events.
@@ -38,8 +63,7 @@ struct Route {
   /// before a path without. A part in braces is the parameter.
   const char *path;
   const char *summary;
-  /// Throws ApiError.
-  Parsed (*parse)(const Service &service, const HttpRequest &request);
+  RouteFn parse;
   /// The schema of the answer, one of Protocol::schemas; null for a text.
   const char *answer;
   /// RouteTrait.
@@ -63,6 +87,7 @@ struct Protocol {
 
 namespace protocols {
 #define QWEN_PROTOCOL(Name) extern const Protocol Name;
+#define QWEN_ROUTER_PROTOCOL QWEN_PROTOCOL
 #include "server/protocols/Protocols.def"
 } // namespace protocols
 
@@ -106,8 +131,21 @@ private:
   std::vector<Entry> entries;
 };
 
-/// The table of Protocols.def.
+/// The table of a server of one model, from Protocols.def, and that of a server
+/// of several.
 const RouteTable &routeTable();
+const RouteTable &routerTable();
+
+/// A part of a path, or of a query, with the bytes that its escapes stand for.
+/// Throws ApiError (400) for a bad escape.
+std::string decodePart(std::string_view part);
+
+/// The answer to OPTIONS. Throws ApiError for a path without a route.
+Reply optionsReply(const RouteTable &table, const std::string &path);
+
+/// Throws ApiError for a body that is not JSON as it is. Pages of any origin
+/// can send bodies of other types, or of none, without a preflight.
+void checkBody(const HttpRequest &request);
 
 /// The "paths" of an OpenAPI description. With `needsKey`, paths of kOpen
 /// say that they need none.

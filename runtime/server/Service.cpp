@@ -98,35 +98,10 @@ Service::Service(const Model &servedModel, Engine &engine,
       grammarThreads(limits.hasGrammars ? GrammarThreads::kThreads : 0,
                      scheduling.onStep) {}
 
-static Reply optionsReply(const std::string &path) {
-  const std::string methods = routeTable().methodsOf(path);
-  if (methods.empty())
-    throw ApiError(404, "no such path: " + quote(path));
-  return {.body = "", .headers = {{AnswerHeader::Allow, methods}}};
-}
-
-/// Throws ApiError for a body that is not JSON as it is. Pages of any origin
-/// can send bodies of other types, or of none, without a preflight.
-static void checkBody(const HttpRequest &request) {
-  if (!equalsNoCase(mediaTypeOf(request.contentType), "application/json"))
-    throw ApiError(400, "the content type must be application/json, not " +
-                            quote(request.contentType));
-  if (request.body.empty())
-    throw ApiError(400, "the body is empty when a JSON object is needed");
-  if (request.contentEncoding.empty() ||
-      equalsNoCase(request.contentEncoding, "identity"))
-    return;
-  ApiError error(415, "the content encoding " + quote(request.contentEncoding) +
-                          " is not supported; send the body without "
-                          "compression and without Content-Encoding");
-  error.headers.emplace_back(AnswerHeader::AcceptEncoding, "identity");
-  throw ApiError(error);
-}
-
 Reply Service::replyTo(HttpRequest request, const Framing &framing,
                        const WakeFn &wake) {
   if (request.method == "OPTIONS")
-    return optionsReply(request.path);
+    return optionsReply(routeTable(), request.path);
   RouteMatch match = routeTable().find(request.method, request.path);
   if (match.route.parameters)
     checkBody(request);

@@ -19,13 +19,13 @@ class Server:
         self.process = subprocess.Popen([str(c) for c in command], stderr=subprocess.PIPE, text=True, env=env)
         atexit.register(self.process.kill)
         # A model of the cache has lines of its own before.
-        said = ""
+        self.said = ""
         for line in self.process.stderr:
-            said += line
+            self.said += line
             if "answers on" in line:
                 break
         else:
-            sys.exit(f"no server: {said}")
+            sys.exit(f"no server: {self.said}")
         self.addresses = line.split(" answers on ")[1].strip().split(", ")
         self.address = self.addresses[0]
         self.port = int(self.address.rsplit(":", 1)[1]) if listen.startswith("127") else None

@@ -23,8 +23,8 @@ using namespace qwen;
 /// not show.
 static constexpr std::string_view kSuggested = "suggested:";
 
-Option Option::required() const {
-  handle->required();
+Option Option::required(bool isRequired) const {
+  handle->required(isRequired);
   return *this;
 }
 

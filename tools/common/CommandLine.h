@@ -93,7 +93,7 @@ public:
   explicit Option(CLI::Option *handle) : handle(handle) {}
 
   // Each function returns the option.
-  Option required() const;
+  Option required(bool isRequired = true) const;
   /// Names the type of a value, such as kFileType.
   Option type(const std::string &name) const;
   /// Sets all possible values.

@@ -48,15 +48,16 @@ void ModelFile::noteInput() const {
     qwen::noteInput(file.string());
 }
 
-void qwen::run::addFile(const Command &command, ModelFile &file,
-                        const char *name, const char *part) {
-  command
-      .addText(name, file.given,
-               std::string(part) +
-                   ": a compiled file, a checkpoint folder, a GGUF file, or "
-                   "a name in Hugging Face's cache; options of qwen-opt, "
-                   "such as --weights, may follow")
-      .required();
+Option qwen::run::addFile(const Command &command, ModelFile &file,
+                          const char *name, const char *part) {
+  const Option argument =
+      command
+          .addText(name, file.given,
+                   std::string(part) +
+                       ": a compiled file, a checkpoint folder, a GGUF file, "
+                       "or a name in Hugging Face's cache; options of "
+                       "qwen-opt, such as --weights, may follow")
+          .required();
   // Later, because the command's own options come first. A second model of a
   // command has the options of the first.
   command.onBegin([command, flags = file.flags] {
@@ -68,6 +69,7 @@ void qwen::run::addFile(const Command &command, ModelFile &file,
           .group("Compile");
     addCompileOptions(command, flags->arguments);
   });
+  return argument;
 }
 
 /// The option of a parameter of requests or of a member of qwen_options.

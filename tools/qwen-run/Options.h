@@ -71,10 +71,13 @@ public:
   void noteInput() const;
   /// Takes the options of the compile of another model of the command.
   void shareFlags(const ModelFile &other) { flags = other.flags; }
+  /// MODEL itself; empty if a command has none and needs none.
+  const std::string &name() const { return given; }
+  const CompileFlags &compile() const { return *flags; }
 
 private:
-  friend void addFile(const Command &command, ModelFile &file, const char *name,
-                      const char *part);
+  friend Option addFile(const Command &command, ModelFile &file,
+                        const char *name, const char *part);
   std::string given;
   std::shared_ptr<CompileFlags> flags = std::make_shared<CompileFlags>();
   mutable std::string compiled;
@@ -113,9 +116,10 @@ private:
 };
 
 /// Adds a model, an argument of a command whose part there is `part`, and the
-/// options of its compile that have no other meaning for the command.
-void addFile(const Command &command, ModelFile &file,
-             const char *name = "MODEL", const char *part = "The model");
+/// options of its compile that have no other meaning for the command. Returns
+/// the argument, which is required.
+Option addFile(const Command &command, ModelFile &file,
+               const char *name = "MODEL", const char *part = "The model");
 
 /// Adds the options of RunFlags but the file: the engine's options for all
 /// commands and for `parts`. Without EnginePart::Snapshots, the engine takes no

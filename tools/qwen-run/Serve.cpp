@@ -3,7 +3,7 @@
 #include "CommandTree.h"
 #include "Commands.h"
 #include "Output.h"
-#include "ServiceFlags.h"
+#include "ServeModels.h"
 #include "server/Service.h"
 #include "server/http/Access.h"
 #include "server/http/HttpServer.h"
@@ -54,7 +54,7 @@ struct LateSignalsBlocked {
 
 /// A line for each engine of several.
 static void logGroups(std::span<const std::unique_ptr<Engine>> engines,
-                      const std::function<void(const std::string &)> &log) {
+                      const LogLineFn &log) {
   for (size_t i = 0; engines.size() > 1 && i < engines.size(); ++i)
     log("qwen-run: engine " + std::to_string(i) + " runs on " +
         engines[i]->describeThreads());
@@ -82,36 +82,65 @@ namesOfKeys(const std::vector<std::string> &keys, const DiskStore *store) {
   return names;
 }
 
-static void serve(const ServiceFlags &command) {
+namespace {
+struct ServeCommand : ServiceFlags {
+  /// Further models of the command line.
+  std::vector<std::string> more;
+
+  /// Whether models are loaded on demand.
+  bool hasSeveral() const {
+    return !more.empty() || !server.modelsDir.empty() || server.modelIdle > 0 ||
+           !server.preload.empty();
+  }
+};
+} // namespace
+
+/// Serves one model, which is loaded before the first request.
+static void serveOne(const ServeCommand &command, const ServerParts &parts,
+                     const std::function<void(const std::string &)> &onReady) {
+  Model model = command.openModel();
+  SchedulerOptions options = command.schedulerOptions();
+  options.batcher.store = parts.store;
+  options.onStep = [&parts] { parts.http.wake(); };
+  const EngineGroups groups = command.startEngines(model);
+  const std::span engines = groups.engines();
+  server::Service service(model, *engines.front(), options, command.server,
+                          parts.keyNames, engines.subspan(1));
+  parts.http.run(service, [&] {
+    onReady(service.model());
+    logGroups(engines, parts.log);
+  });
+  // Damage that requests have met is the error of this program, too.
+  engines.front()->finishCheck([] { return true; });
+}
+
+static void serve(const ServeCommand &command) {
   const server::ServerOptions &chosen = command.server;
   const std::vector<std::string> keys = readKeys(chosen.keyFile);
   // Whoever reads the log may end before the server does.
   signal(SIGPIPE, SIG_IGN);
   LogLines lines(STDERR_FILENO);
-  std::mutex writing;
-  const auto log = [&](const std::string &line) {
-    const std::lock_guard lock(writing);
+  std::mutex mutex;
+  const LogLineFn log = [&](const std::string &line) {
+    const std::lock_guard lock(mutex);
     lines.write(line);
   };
   server::HttpServer http(chosen, keys, log);
   // Before the server gives up its handlers, and after all else has ended.
   const LateSignalsBlocked late;
-  Model model = command.openModel();
+  const auto onReady = [&](const std::string &name) {
+    log("qwen-run: " + printable(name) + " answers on " + http.address());
+  };
   const std::unique_ptr<DiskStore> store = openStore(chosen, log);
-  SchedulerOptions options = command.schedulerOptions();
-  options.batcher.store = store.get();
-  options.onStep = [&http] { http.wake(); };
-  const EngineGroups groups = command.startEngines(model);
-  const std::span engines = groups.engines();
-  server::Service service(model, *engines.front(), options, chosen,
-                          namesOfKeys(keys, store.get()), engines.subspan(1));
-  http.run(service, [&] {
-    log("qwen-run: " + printable(service.model()) + " answers on " +
-        http.address());
-    logGroups(engines, log);
+  const ServerParts parts = {http, namesOfKeys(keys, store.get()), store.get(),
+                             log};
+  if (!command.hasSeveral())
+    return serveOne(command, parts, onReady);
+  const std::vector<ListedModel> models = modelsOf(command, command.more, log);
+  serveModels(command, models, parts, [&] {
+    onReady(models.size() == 1 ? models.front().name
+                               : std::to_string(models.size()) + " models");
   });
-  // Damage that requests have met is the error of this program, too.
-  engines.front()->finishCheck([] { return true; });
 }
 
 /// "--kv-pages" as QWEN_RUN_KV_PAGES.
@@ -180,10 +209,13 @@ static void addVariables(const Command &command) {
 }
 
 void qwen::run::addServe(const Command &program) {
-  const auto command = std::make_shared<ServiceFlags>();
+  const auto command = std::make_shared<ServeCommand>();
   const Command sub = program.addCommand(
       "serve", "Answer HTTP requests as OpenAI's API does, until SIGTERM");
-  addFile(sub, command->file);
+  // Not with --models-dir.
+  addFile(sub, command->file).required(false);
+  sub.addTexts("MODELS", command->more,
+               "Further models, of which requests name one");
   addConfig(sub);
 #define QWEN_SERVER_GROUP(Heading) sub.group(Heading);
 #define QWEN_SERVER_OPTION(Type, Field, Name, Default, Unit, Least, Most,      \
@@ -197,5 +229,9 @@ void qwen::run::addServe(const Command &program) {
          {EnginePart::Sequences, EnginePart::Snapshots, EnginePart::Answers});
   addGroups(sub, command->groups);
   addVariables(sub);
-  sub.onRun([command] { serve(*command); });
+  sub.onRun([sub, command] {
+    if (command->file.name().empty() && command->server.modelsDir.empty())
+      throw UsageError(sub, "MODEL is missing");
+    serve(*command);
+  });
 }

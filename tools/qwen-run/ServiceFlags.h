@@ -25,14 +25,13 @@ struct ServiceFlags : RunFlags {
   server::ServerOptions server;
 
   Model openModel() const;
+  /// RunFlags::options, as a service needs them.
+  EngineOptions engineOptions(const Model &model) const;
   /// Starts the engine of a model for a scheduler with these options.
   std::unique_ptr<Engine> startEngine(const Model &model) const;
   /// The same on groups of cores.
   EngineGroups startEngines(const Model &model) const;
   SchedulerOptions schedulerOptions() const;
-
-private:
-  EngineOptions engineOptions(const Model &model) const;
 };
 
 } // namespace qwen::run

@@ -473,15 +473,23 @@ asio::awaitable<bool> Connection::answer(Parser &parser) {
        .anthropicVersion = std::string(request["anthropic-version"]),
        .key = key});
   logNotes(reply.notes);
-  if (!reply.stream) {
+  running = reply.stream;
+  while (running) {
+    if (!running->hasStarted())
+      co_await (awaitStart() || watch());
+    const std::unique_ptr<Reply> later = running->instead();
+    if (!later)
+      break;
+    reply = std::move(*later);
+    logNotes(reply.notes);
+    running = reply.stream;
+  }
+  if (!running) {
     status = reply.status;
     log();
     co_return co_await send(std::move(reply), keepOpen);
   }
-  running = reply.stream;
   bool isOpen = false;
-  if (!running->hasStarted())
-    co_await (awaitStart() || watch());
   if (running->isEvents())
     isOpen = co_await sendEvents();
   else

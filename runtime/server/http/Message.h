@@ -53,6 +53,8 @@ struct HttpRequest {
   Notes *notes = nullptr;
 };
 
+struct Reply;
+
 /// Called by any thread; must not block.
 using WakeFn = std::function<void()>;
 
@@ -78,6 +80,9 @@ public:
   virtual void cancel() = 0;
   /// What the log says of the request.
   virtual std::string summary() const = 0;
+  /// The reply that takes the place of this stream's, if the server had to do
+  /// something before the request: asked once, when the stream has started.
+  virtual std::unique_ptr<Reply> instead() { return nullptr; }
 };
 
 /// An answer, or the stream that it comes by.

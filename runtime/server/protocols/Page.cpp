@@ -1,5 +1,6 @@
 //===- Page.cpp - The page ------------------------------------------------===//
 
+#include "server/ModelRouter.h"
 #include "server/Routes.h"
 #include "server/Service.h"
 #include "server/page/PageFiles.h"
@@ -47,27 +48,37 @@ static Reply pageReply(const PageFile &file, const HttpRequest &request) {
   return reply;
 }
 
-template <size_t Number>
-static Parsed pageFile(const Service &service, const HttpRequest &request) {
-  if (!service.hasPage)
+template <size_t Number, typename Host>
+static Parsed pageFile(const Host &host, const HttpRequest &request) {
+  if (!host.hasPage)
     throw ApiError(404, "no such path: " + quote(request.path));
   return pageReply(pageFiles()[Number], request);
 }
 
 /// The page, or the health: probes that nobody has told a path ask for "/".
-static Parsed frontPage(const Service &service, const HttpRequest &request) {
-  service.requireRunning();
-  if (!service.hasPage)
-    return routeTable().find("GET", "/health").route.parse(service, request);
+template <typename Host>
+static Parsed frontPage(const Host &host, const HttpRequest &request) {
+  host.requireRunning();
+  if (!host.hasPage)
+    return routeTable().find("GET", "/health").route.parse(host, request);
   return pageReply(
       *std::ranges::find(pageFiles(), "index.html", &PageFile::name), request);
 }
 
 static constexpr Route kPageRoutes[] = {
-    {"GET", "/", "The page", frontPage, nullptr, kOpen | kPage},
+    {"GET",
+     "/",
+     "The page",
+     {frontPage<Service>, frontPage<ModelRouter>},
+     nullptr,
+     kOpen | kPage},
 #define QWEN_PAGE_FILE(Number, Name, ContentType, Hash)                        \
-  {"GET",   "/" Name,     "A file of the page", pageFile<Number>,              \
-   nullptr, kOpen | kPage},
+  {"GET",                                                                      \
+   "/" Name,                                                                   \
+   "A file of the page",                                                       \
+   {pageFile<Number, Service>, pageFile<Number, ModelRouter>},                 \
+   nullptr,                                                                    \
+   kOpen | kPage},
 #include "PageFiles.def"
 };
 const Protocol protocols::page = {kPageRoutes, "{}", &openai::kFraming};

@@ -146,15 +146,16 @@ static void requireMemory(const std::string &name, uint64_t needed,
                 wayOut);
 }
 
-/// Tells what a model needs. Throws Error if that is more than there is.
+/// Tells what a model needs. Throws Error if that is more than there is, unless
+/// the caller judges that.
 static void announce(const std::string &name, const CacheRecord &record,
-                     const fs::path &file) {
+                     const fs::path &file, bool mayRefuse) {
   const std::optional<uint64_t> free = freeMemory();
   say(name + ": " + record.summary + "; it needs " +
       bytesWithUnit(record.memory) + " of memory and " +
       bytesWithUnit(record.tokenBytes) + " for each token of context" +
       (free ? "; " + bytesWithUnit(*free) + " are free" : ""));
-  if (!liesInMemory(file))
+  if (mayRefuse && !liesInMemory(file))
     requireMemory(name, record.memory, free,
                   "; qwen-run chat " + file.string() + " runs it nevertheless");
 }
@@ -169,14 +170,14 @@ class Request {
 public:
   Request(const std::string &given,
           const std::vector<CompileArgument> &arguments, ModelSource source,
-          bool make);
+          bool make, CompileProgressFn progress = {});
 
   /// Whether the cache has the file. Its name is `stem` then. Otherwise `why`
   /// says what is wrong with a file that it has.
   bool findCached();
   /// The path of the cached file, after it is told what the model needs.
   std::string cached() const {
-    announce(source.name, record, path());
+    announce(source.name, record, path(), !progress);
     return path();
   }
   /// Compiles the model, or waits for another process that does. Returns the
@@ -203,6 +204,7 @@ private:
 
   const std::string given;
   const ModelSource source;
+  const CompileProgressFn progress;
   std::vector<std::string> options;
   /// The value of --weights.
   std::string weights;
@@ -218,8 +220,8 @@ private:
 
 Request::Request(const std::string &given,
                  const std::vector<CompileArgument> &arguments,
-                 ModelSource source, bool make)
-    : given(given), source(std::move(source)),
+                 ModelSource source, bool make, CompileProgressFn progress)
+    : given(given), source(std::move(source)), progress(std::move(progress)),
       inputs(inputsName(this->source, arguments)), compiler(findCompiler()),
       where(cachePath()) {
   for (const CompileArgument &argument : arguments) {
@@ -339,7 +341,7 @@ void Request::compileLocked(int lock) {
             .options = shellLine(options),
             .boot = bootId()};
   folder->writeRecord(stem, record);
-  runCompiler(*compiler, command(path()), lock);
+  runCompiler(*compiler, command(path()), lock, progress);
   record = ::describe(path(), record);
   folder->writeRecord(stem, record);
   for (const std::string &old : otherVersions())
@@ -360,8 +362,8 @@ std::string Request::compilePrivately() const {
   say("compiles " + source.name + " (" + bytesWithUnit(source.weightBytes()) +
       ") for this run only: the cache cannot be used (" + reason + ")");
   const fs::path file = scratch->path() / (source.name + ".qwen");
-  runCompiler(*compiler, command(file.string()), -1);
-  announce(source.name, ::describe(file, {}), file);
+  runCompiler(*compiler, command(file.string()), -1, progress);
+  announce(source.name, ::describe(file, {}), file, !progress);
   // Open until the process ends.
   const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0)
@@ -379,7 +381,8 @@ static bool isForWantOfRoom(const Error &error) {
 }
 
 std::string Request::compile(FilePlace place) {
-  requireLikelyMemory();
+  if (!progress)
+    requireLikelyMemory();
   const bool isPrivate = place == FilePlace::Anywhere;
   if (folder && !folder->isWritable())
     reason = folder->path().string() + ": it is read-only";
@@ -470,13 +473,13 @@ static std::vector<std::string> usedModels;
 std::string
 qwen::run::compiledModel(const std::string &given,
                          const std::vector<CompileArgument> &arguments,
-                         FilePlace place) {
+                         FilePlace place, const CompileProgressFn &progress) {
   ModelSource source = findModel(given);
   if (source.isCompiled) {
     requireNone(given, arguments);
     return given;
   }
-  Request request(given, arguments, std::move(source), true);
+  Request request(given, arguments, std::move(source), true, progress);
   const std::string path =
       request.findCached() ? request.cached() : request.compile(place);
   usedModels.push_back(path);

@@ -4,6 +4,7 @@
 #define QWEN_RUN_CACHE_COMPILEDMODEL_H
 
 #include "CompileOptions.h"
+#include "cache/RunCompiler.h"
 
 #include <string>
 #include <vector>
@@ -19,11 +20,14 @@ enum class FilePlace {
 
 /// The path of the compiled file of `given`, which is one, or names a model
 /// that is compiled already or is compiled now
-/// (docs/decisions/0022-one-command.md). Says on standard error what it does.
-/// Throws Error, before it compiles if the cache is needed and cannot be used.
+/// (docs/decisions/0022-one-command.md). Says on standard error what it does;
+/// `progress`, if there is one, gets how far a compile is, and its owner judges
+/// whether there is enough memory. Throws Error, before it compiles if the
+/// cache is needed and cannot be used. One thread at a time may call it.
 std::string compiledModel(const std::string &given,
                           const std::vector<CompileArgument> &arguments,
-                          FilePlace place = FilePlace::Anywhere);
+                          FilePlace place = FilePlace::Anywhere,
+                          const CompileProgressFn &progress = {});
 
 /// Makes the next run compare each cached file of this one that `error` names
 /// with its checksums, and compile it again if it is damaged. Throws nothing.

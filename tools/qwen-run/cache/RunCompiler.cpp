@@ -49,14 +49,21 @@ namespace {
 /// Shows the progress and the warnings of the compiler, and keeps its error.
 class CompilerOutput {
 public:
+  /// A function gets the progress in place of a bar.
+  explicit CompilerOutput(const CompileProgressFn &function)
+      : function(function) {}
+
   /// A line of JSON; anything else is a message.
   void progress(std::string_view line) {
     const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
     try {
       const std::string stage = json.at("stage");
+      const uint64_t done = json.at("done"), total = json.at("total");
+      if (function)
+        return function(stage, done, total);
       if (stage != shown)
         bar.emplace(shown = stage);
-      bar->update(json.at("done"), json.at("total"));
+      bar->update(done, total);
     } catch (const nlohmann::json::exception &) {
       message(std::string(line));
     }
@@ -82,6 +89,7 @@ public:
   const std::string &reason() const { return last; }
 
 private:
+  const CompileProgressFn &function;
   std::optional<ProgressBar> bar;
   std::string shown, last;
   bool lastIsOurs = false;
@@ -119,10 +127,11 @@ static void requireOwnVersion(const std::string &compiler) {
 }
 
 void qwen::run::runCompiler(const std::string &compiler,
-                            std::vector<std::string> arguments, int lock) {
+                            std::vector<std::string> arguments, int lock,
+                            const CompileProgressFn &progress) {
   requireOwnVersion(compiler);
   arguments.push_back("--progress=" + std::to_string(STDOUT_FILENO));
-  CompilerOutput output;
+  CompilerOutput output(progress);
   int status = 0;
   {
     const PrivateFiles mask;

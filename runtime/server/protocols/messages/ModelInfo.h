@@ -9,9 +9,10 @@ namespace qwen::server::messages {
 
 /// The answer of /v1/models/{model} to a request with the header
 /// Anthropic-Version.
-nlohmann::ordered_json modelInfo(const Service &service,
-                                 const std::string &name);
-/// The same of /v1/models.
+nlohmann::ordered_json modelInfo(const std::string &name,
+                                 const std::optional<int64_t> &context);
+/// The same of /v1/models, whose answer has the models of `list`.
+nlohmann::ordered_json modelList(const nlohmann::ordered_json &list);
 nlohmann::ordered_json modelList(const Service &service);
 
 } // namespace qwen::server::messages

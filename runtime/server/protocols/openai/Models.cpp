@@ -1,5 +1,6 @@
 //===- Models.cpp - /v1/models --------------------------------------------===//
 
+#include "server/ModelRouter.h"
 #include "server/Routes.h"
 #include "server/Service.h"
 #include "server/protocols/messages/ModelInfo.h"
@@ -14,18 +15,25 @@ using namespace qwen;
 using namespace qwen::server;
 using nlohmann::ordered_json;
 
+static ordered_json modelObject(const std::string &name,
+                                const std::optional<int64_t> &context) {
+  ordered_json object = {{"id", name},
+                         {"object", "model"},
+                         {"created", 0},
+                         {"owned_by", "qwen-run"}};
+  if (context)
+    object["max_model_len"] = *context;
+  return object;
+}
+
 static ordered_json modelObject(const Service &service,
                                 const std::string &name) {
-  return {{"id", name},
-          {"object", "model"},
-          {"created", 0},
-          {"owned_by", "qwen-run"},
-          {"max_model_len", service.manifest.model.context},
-          {"meta",
-           {{"n_vocab", service.manifest.model.vocabSize},
-            {"n_ctx", service.manifest.model.context},
-            {"n_ctx_train", service.manifest.model.maxContext},
-            {"n_embd", service.manifest.model.hiddenSize}}}};
+  ordered_json object = modelObject(name, service.manifest.model.context);
+  object["meta"] = {{"n_vocab", service.manifest.model.vocabSize},
+                    {"n_ctx", service.manifest.model.context},
+                    {"n_ctx_train", service.manifest.model.maxContext},
+                    {"n_embd", service.manifest.model.hiddenSize}};
+  return object;
 }
 
 /// What the model can do, in the words of llama-server and Ollama.
@@ -85,26 +93,112 @@ static Parsed describeModel(const Service &service,
                    ErrorCode::UnknownModel);
   return Reply{.body = dump(request.anthropicVersion.empty()
                                 ? modelObject(service, asked)
-                                : messages::modelInfo(service, asked))};
+                                : messages::modelInfo(
+                                      asked, service.manifest.model.context))};
+}
+
+//===----------------------------------------------------------------------===//
+// A server of several models
+//===----------------------------------------------------------------------===//
+
+/// What a model of a router does, in the words of llama-server's router.
+static ordered_json statusObject(const ModelStatus &status) {
+  ordered_json object;
+  switch (status.state) {
+  case ModelState::Unloaded:
+    object["value"] = "unloaded";
+    break;
+  case ModelState::Waiting:
+    object = {{"value", "loading"}, {"stage", "waits for another model"}};
+    break;
+  case ModelState::Loading:
+    object = {{"value", "loading"}, {"stage", status.progress.stage}};
+    if (const uint64_t total = status.progress.total)
+      object["progress"] = static_cast<double>(status.progress.done) /
+                           static_cast<double>(total);
+    break;
+  case ModelState::Loaded:
+    object = {{"value", "loaded"},
+              {"memory_bytes", status.bytes},
+              {"requests", status.users}};
+    break;
+  }
+  if (!status.failure.empty())
+    object.update({{"failed", true}, {"error", printable(status.failure)}});
+  return object;
+}
+
+/// A model of a router under one of its names, in OpenAI's form.
+static ordered_json routedObject(const ModelRouter &router, size_t model,
+                                 const std::string &name) {
+  const std::shared_ptr<const Service> service = router.peek(model);
+  ordered_json object = service ? modelObject(*service, name)
+                                : modelObject(name, router.at(model).context);
+  object["status"] = statusObject(router.status(model));
+  return object;
+}
+
+static Parsed listRouted(const ModelRouter &router,
+                         const HttpRequest &request) {
+  const bool isAnthropic = !request.anthropicVersion.empty();
+  ordered_json list = ordered_json::array(), models = ordered_json::array();
+  for (size_t i = 0; i < router.size(); ++i) {
+    const std::shared_ptr<const Service> service = router.peek(i);
+    for (const std::string &name : router.at(i).names) {
+      list.push_back(isAnthropic
+                         ? messages::modelInfo(name, router.at(i).context)
+                         : routedObject(router, i, name));
+      // A card without a member makes Codex drop all.
+      if (service)
+        models.push_back(listedModel(*service, name));
+    }
+  }
+  return Reply{.body = dump(isAnthropic ? messages::modelList(list)
+                                        : ordered_json{{"object", "list"},
+                                                       {"data", list},
+                                                       {"models", models}})};
+}
+
+static Parsed describeRouted(const ModelRouter &router,
+                             const HttpRequest &request) {
+  const std::string &asked = request.parameter;
+  const size_t model = router.find(asked);
+  return Reply{
+      .body = dump(request.anthropicVersion.empty()
+                       ? routedObject(router, model, asked)
+                       : messages::modelInfo(asked, router.at(model).context))};
 }
 
 static constexpr Route kModelRoutes[] = {
-    {"GET", "/v1/models",
+    {"GET",
+     "/v1/models",
      "List the model, in Anthropic's form with the header Anthropic-Version",
-     listModels, "Models"},
-    {"GET", "/v1/models/{model}", "Describe the model, in the same forms",
-     describeModel, "Model", kSlashes},
+     {listModels, listRouted},
+     "Models"},
+    {"GET",
+     "/v1/models/{model}",
+     "Describe the model, in the same forms",
+     {describeModel, describeRouted},
+     "Model",
+     kSlashes},
 };
 const Protocol protocols::models = {kModelRoutes, R"json({
 "Model": {"anyOf": [
   {"type": "object",
-   "required": ["id", "object", "created", "owned_by", "max_model_len"],
+   "required": ["id", "object", "created", "owned_by"],
    "properties": {
      "id": {"type": "string"}, "object": {"const": "model"},
      "created": {"type": "integer"}, "owned_by": {"type": "string"},
      "max_model_len": {"type": "integer", "minimum": 1},
      "meta": {"type": "object",
-              "additionalProperties": {"type": "integer", "minimum": 1}}}},
+              "additionalProperties": {"type": "integer", "minimum": 1}},
+     "status": {"type": "object", "required": ["value"], "properties": {
+       "value": {"enum": ["unloaded", "loading", "loaded"]},
+       "stage": {"type": "string"},
+       "progress": {"type": "number", "minimum": 0, "maximum": 1},
+       "memory_bytes": {"type": "integer", "minimum": 0},
+       "requests": {"type": "integer", "minimum": 0},
+       "failed": {"const": true}, "error": {"type": "string"}}}}},
   {"type": "object",
    "required": ["type", "id", "display_name", "created_at", "lifecycle"],
    "properties": {
@@ -120,7 +214,7 @@ const Protocol protocols::models = {kModelRoutes, R"json({
     "object": {"const": "list"},
     "data": {"type": "array", "minItems": 1,
              "items": {"$ref": "#/components/schemas/Model"}},
-    "models": {"type": "array", "minItems": 1, "items": {
+    "models": {"type": "array", "items": {
       "type": "object",
       "required": ["name", "capabilities"],
       "properties": {
