@@ -164,6 +164,38 @@ def models(s):
     s.end(tab)
 
 
+def loading(s):
+    """Where the server has several models, the page says which are loaded, how far a load is, and has the settings of the one that is."""
+    first = json.loads(s.fake.facts["/v1/models"])["data"][0]
+    kept = s.fake.facts["/v1/models"]
+
+    def tell(**status):
+        several = [{**first, "id": "one", "status": {"value": "unloaded"}}, {**first, "id": "two", "status": status}]
+        s.fake.facts["/v1/models"] = json.dumps({"object": "list", "data": several})
+
+    tell(value="unloaded")
+    tab, event = s.tab(), threading.Event()
+    choice = tab.page.get_by_role("combobox", name="Model")
+    choice.select_option("two")
+    tab.page.get_by_text("The server loads it with your first message.").wait_for()
+    tell(value="loading", stage="compiles", progress=0.4)
+
+    def script(stream):
+        event.wait(10)
+        answer("Loaded.")(stream)
+    s.fake.script = script
+    last = tab.ask("Hi")
+    last.get_by_text("The server loads two. 40%").wait_for()
+    choice.locator("option", has_text="two (loading 40%)").wait_for(state="attached")
+    tell(value="loaded")
+    with tab.page.expect_response("**/openapi.json?model=two"):
+        event.set()
+    tab.settled(last)
+    s.expect("the chosen model", (s.fake.asked()[-1]["model"], choice.input_value()), ("two", "two"))
+    s.end(tab)
+    s.fake.facts["/v1/models"] = kept
+
+
 def two_tabs(s):
     """Two tabs of one profile write answers at once; each sees what the other has kept."""
     context, event = context_of(s.browser), threading.Event()
@@ -277,4 +309,4 @@ def accessible(s):
 
 
 CASES = {case.__name__: case for case in (
-    languages, themes, narrow, dies, busy, too_long, key, models, two_tabs, real, kept_blocks, accessible)}
+    languages, themes, narrow, dies, busy, too_long, key, models, loading, two_tabs, real, kept_blocks, accessible)}

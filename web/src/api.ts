@@ -138,11 +138,24 @@ export async function load(): Promise<{running: number; waiting: number} | null>
 export interface Model {
   id: string;
   context: number;
+  /** Where the server has several: whether it is loaded, and how much of its
+   * load is done, from 0 to 1. */
+  state?: string;
+  progress?: number;
 }
 
 export async function listModels(): Promise<Model[]> {
-  const answer = (await getJson('v1/models')) as {data?: {id?: unknown; max_model_len?: unknown}[]};
-  return (answer.data ?? []).flatMap(({id, max_model_len: context}) =>
-    typeof id === 'string' ? [{id, context: typeof context === 'number' ? context : 0}] : [],
-  );
+  interface Listed {
+    id?: unknown;
+    max_model_len?: unknown;
+    status?: {value?: unknown; progress?: unknown};
+  }
+  const answer = (await getJson('v1/models')) as {data?: Listed[]};
+  return (answer.data ?? []).flatMap(({id, max_model_len: context, status}) => {
+    if (typeof id !== 'string') return [];
+    const model: Model = {id, context: typeof context === 'number' ? context : 0};
+    if (typeof status?.value === 'string') model.state = status.value;
+    if (typeof status?.progress === 'number') model.progress = status.progress;
+    return [model];
+  });
 }

@@ -13,7 +13,7 @@ import {listenForFiles, listenForKeys} from './shortcuts';
 import {Sidebar} from './sidebar';
 import {Store} from './store';
 import {newTalk, type Talk} from './talk';
-import {count, t} from './texts';
+import {count, percent, t} from './texts';
 import {Thread} from './thread';
 import {tokenDialog} from './tokenview';
 import {Tree} from './tree';
@@ -22,6 +22,8 @@ import {newId, type Conversation, type Message, type Origin, type TextFile} from
 const LAST = 'qwen-last';
 /** Time between two saves of an answer that grows. */
 const SAVE_EVERY = 2000;
+/** Time between two looks at which models are loaded. */
+const WATCH_EVERY = 3000;
 
 export class App {
   private readonly store = new Store(() => this.tell(t.notSaved));
@@ -32,6 +34,7 @@ export class App {
   /** Conversations with an answer that is written or tried again, by their ids. */
   private readonly active = new Map<string, Talk>();
   private models: Model[] = [];
+  private watching = 0;
   private schema: Schema | null = null;
   /** Drawn anew when the server has told its settings. */
   private settings: HTMLDialogElement | null = null;
@@ -86,6 +89,9 @@ export class App {
     this.model.addEventListener('change', () => {
       this.conversation.model = this.model.value;
       void this.saveConversation(false);
+      // The last settings stay where the server does not tell others.
+      const show = () => this.show();
+      void this.learnModel().then(show, show);
     });
     const header = h(
       'header',
@@ -141,6 +147,9 @@ export class App {
     try {
       [this.models, this.schema] = await Promise.all([listModels(), loadSchema()]);
       if (!this.models.some((each) => each.id === this.conversation.model)) this.conversation.model = this.models[0]?.id ?? '';
+      // Of several models, the chosen one may have other settings.
+      if (this.chosenModel?.state === 'loaded') await this.learnModel();
+      this.watchModels();
       if (this.notice.dataset['kind'] === 'server') this.tell('');
       this.show();
       if (this.settings?.open) this.openSettings();
@@ -149,6 +158,46 @@ export class App {
       if (error.failure.kind === 'key') return keyDialog(() => void this.connect());
       this.tell(error.failure.message, 'server', () => void this.connect());
     }
+  }
+
+  private get chosenModel(): Model | undefined {
+    return this.models.find((each) => each.id === this.conversation.model);
+  }
+
+  /** Asks for the settings of the chosen model. That must not load it. */
+  private async learnModel(): Promise<void> {
+    this.schema = await loadSchema(this.chosenModel?.state === 'loaded' ? this.conversation.model : undefined);
+  }
+
+  /** Looks from time to time which models are loaded, where the server has several. */
+  private watchModels(): void {
+    clearInterval(this.watching);
+    if (!this.models.some(({state}) => state !== undefined)) return;
+    this.watching = window.setInterval(() => {
+      if (!document.hidden) void this.lookAtModels().catch(() => undefined);
+    }, WATCH_EVERY);
+  }
+
+  private async lookAtModels(): Promise<void> {
+    const before = JSON.stringify(this.models), state = this.chosenModel?.state;
+    this.models = await listModels();
+    if (JSON.stringify(this.models) === before) return;
+    if (this.chosenModel?.state !== state) await this.learnModel();
+    this.showModels();
+  }
+
+  private showModels(): void {
+    this.model.hidden = this.models.length < 2;
+    this.modelName.hidden = this.models.length !== 1;
+    const nameOf = ({id, state, progress}: Model) => (state === 'loading' ? t.modelState(id, percent(progress)) : id);
+    this.modelName.textContent = this.models[0] ? nameOf(this.models[0]) : '';
+    const names = this.models.map((each) => nameOf(each));
+    const options = [...this.model.options];
+    // New options would close a list that is open.
+    if (options.length === names.length && this.models.every(({id}, i) => options[i]!.value === id))
+      options.forEach((option, i) => (option.textContent = names[i]!));
+    else this.model.replaceChildren(...this.models.map(({id}, i) => h('option', {value: id}, names[i]!)));
+    this.model.value = this.conversation.model;
   }
 
   private tell(text: string, kind = '', retry?: () => void): void {
@@ -402,10 +451,7 @@ export class App {
     const title = conversation.title || t.untitled;
     this.title.textContent = title;
     document.title = path.length > 0 ? `${title} · Qwen` : 'Qwen';
-    this.model.hidden = this.models.length < 2;
-    this.modelName.hidden = this.models.length !== 1;
-    this.modelName.textContent = this.models[0]?.id ?? '';
-    this.model.replaceChildren(...this.models.map(({id}) => h('option', {value: id, selected: id === conversation.model}, id)));
+    this.showModels();
     this.frame.classList.toggle('is-empty', path.length === 0);
     if (path.length > 0) this.thread.show(path, this.tree, conversation.system, conversation.start, this.talk.generation?.live ?? null);
     else this.thread.showEmpty(this.welcome());
@@ -418,13 +464,14 @@ export class App {
   }
 
   private welcome(): HTMLElement {
-    const model = this.models.find((each) => each.id === this.conversation.model);
+    const model = this.chosenModel;
     const facts = model?.context ? t.welcomeFacts(count(model.context)) : '';
+    const isLoaded = model?.state === undefined || model.state === 'loaded';
     return h(
       'div',
       {class: 'welcome'},
       h('h2', {}, t.welcome(model?.id ?? 'Qwen')),
-      h('p', {}, t.welcomeNote, ' ', facts),
+      h('p', {}, t.welcomeNote, ' ', facts, isLoaded ? '' : ` ${t.modelUnloaded}`),
       h('p', {}, t.welcomeSeed),
     );
   }

@@ -1,6 +1,6 @@
 // One answer: the request, its events, and what the reader sees of it so far.
 
-import {load, postForEvents, RequestError, withSeed} from './api';
+import {listModels, load, postForEvents, RequestError, withSeed, type Model} from './api';
 import {newId, type Message, type Origin, type Settings} from './types';
 
 export type Phase = 'waiting' | 'reading' | 'writing' | 'done';
@@ -13,6 +13,8 @@ export interface Live {
   progress?: {done: number; total: number};
   /** The load of a server that lets the request wait. */
   queue?: {running: number; waiting: number};
+  /** The model, while the server loads it. */
+  loading?: Model;
   /** Whether the text is this try's: that of an earlier try stays until then. */
   hasBegun: boolean;
 }
@@ -142,8 +144,11 @@ export class Generation {
 
   private async askForLoad(): Promise<void> {
     if (this.live.phase !== 'waiting') return;
-    const counts = await load();
+    const [counts, models] = await Promise.all([load(), listModels().catch(() => [])]);
     if (counts && counts.waiting > 0) this.live.queue = counts;
+    const model = models.find(({id}) => id === this.message.origin!.model);
+    if (model?.state === 'loading') this.live.loading = model;
+    else delete this.live.loading;
     this.changed();
   }
 

@@ -6,7 +6,7 @@ import type {Live} from './generation';
 import {MarkdownView} from './markdown';
 import {bubble, editor} from './promptview';
 import {slice} from './slices';
-import {count, rate, t} from './texts';
+import {count, percent, rate, t} from './texts';
 import type {Message} from './types';
 
 /** What the reader can do with a message. */
@@ -152,7 +152,7 @@ export class MessageView {
   }
 
   private drawStatus(live: Live): void {
-    const {progress, queue, phase} = live;
+    const {progress, queue, phase, loading} = live;
     if (phase === 'writing' && this.message.counts) {
       const {answer, tokensPerSecond} = this.message.counts;
       const speed = tokensPerSecond > 0 ? ` · ${t.tokensPerSecond(rate(tokensPerSecond))}` : '';
@@ -167,7 +167,8 @@ export class MessageView {
       return this.status.replaceChildren(bar, words);
     }
     if (phase === 'waiting') {
-      const words = queue ? t.queued(count(queue.running), count(queue.waiting)) : t.waiting;
+      const busy = queue ? t.queued(count(queue.running), count(queue.waiting)) : t.waiting;
+      const words = loading ? t.loadingModel(loading.id, percent(loading.progress)) : busy;
       if (this.status.textContent !== words)
         this.status.replaceChildren(h('span', {class: 'pulse'}), h('span', {}, words));
       return;

@@ -125,6 +125,8 @@ export function readSchema(description: unknown): Schema {
   return {names: new Set(Object.keys(properties)), fields, presets: isObject(description) ? presetsOf(description) : [], canThink};
 }
 
-export async function loadSchema(): Promise<Schema> {
-  return readSchema(await getJson('openapi.json'));
+/** The schema of a model, or of all models of the server. */
+export async function loadSchema(model?: string): Promise<Schema> {
+  const query = model === undefined ? '' : `?model=${encodeURIComponent(model)}`;
+  return readSchema(await getJson(`openapi.json${query}`));
 }

@@ -61,6 +61,9 @@ const en = {
   showAll: 'Show all',
   showLess: 'Show less',
   waiting: 'Waiting for the server',
+  loadingModel: (model: string, part: string) => `The server loads ${model}. ${part}`.trimEnd(),
+  modelState: (model: string, part: string) => `${model} (loading ${part}`.trimEnd() + ')',
+  modelUnloaded: 'The server loads it with your first message.',
   searching: 'Searching with beams: the answer comes at the end',
   queued: (running: string, waiting: string) => `The server is busy: ${running} requests run, ${waiting} wait.`,
   reading: (done: string, total: string) => `Reading the prompt: ${done} of ${total} tokens`,
@@ -181,6 +184,11 @@ let tenth: Intl.NumberFormat | undefined;
 export function count(value: number): string {
   whole ??= new Intl.NumberFormat(t.language, {maximumFractionDigits: 0});
   return whole.format(value);
+}
+
+/** A part of a whole, from 0 to 1; empty if it is not known. */
+export function percent(part: number | undefined): string {
+  return part === undefined ? '' : new Intl.NumberFormat(t.language, {style: 'percent', maximumFractionDigits: 0}).format(part);
 }
 
 /** A rate: with a digit after the point below 100. */
