@@ -112,9 +112,7 @@ void ModelPool::acquire(size_t model, ReadyFn ready) {
   {
     const std::lock_guard lock(mutex);
     Entry &entry = *entries[model];
-    if (entry.isLoaded()) {
-      loaded = lease(entry, &Entry::users);
-    } else {
+    if (!entry.isLoaded()) {
       if (!entry.failure.empty() && Clock::now() < entry.failsUntil)
         throw Error(entry.failure);
       if (waiting >= options.queue)
@@ -124,10 +122,11 @@ void ModelPool::acquire(size_t model, ReadyFn ready) {
       entry.waiters.push_back(std::move(ready));
       ++waiting;
       enqueue(model);
+      return;
     }
+    loaded = lease(entry, &Entry::users);
   }
-  if (loaded)
-    ready(loaded, nullptr);
+  ready(loaded, nullptr);
 }
 
 void ModelPool::load(size_t model) {

@@ -152,6 +152,7 @@ static std::vector<Listed>
 namedModels(const std::vector<ListedModel> &models,
             const std::vector<std::string> &aliases) {
   std::vector<Listed> all;
+  all.reserve(models.size());
   for (const ListedModel &model : models)
     all.push_back({model, {model.name}});
   for (const std::string &alias : aliases) {
