@@ -275,6 +275,8 @@ def folder():
             time.sleep(0.02)
         answer = compiled.result()
     checks.check(any(value == "loading" and progress for value, _, progress in seen), f"no progress was told: {seen}")
+    anthropic = json.loads(server.send("GET", "/v1/models/checkpoint", headers={"Anthropic-Version": "2023-06-01"})[2])
+    expect("the context of a loaded model", anthropic["max_input_tokens"], models(server)["small"]["max_model_len"])
     expect("an answer of a compiled checkpoint", len(answer["choices"]), 1)
     status, message = error(server, "/v1/completions", model="broken", **PROMPT)
     checks.check(status == 503 and message.startswith('cannot load "broken": '), f"{status} {message}")

@@ -128,10 +128,13 @@ static ordered_json statusObject(const ModelStatus &status) {
   return object;
 }
 
-/// A model of a router under one of its names, in OpenAI's form.
+/// A model of a router under one of its names.
 static ordered_json routedObject(const ModelRouter &router, size_t model,
-                                 const std::string &name) {
+                                 const std::string &name, bool isAnthropic) {
   const std::shared_ptr<const Service> service = router.peek(model);
+  if (isAnthropic)
+    return messages::modelInfo(name, service ? service->manifest.model.context
+                                             : router.at(model).context);
   ordered_json object = service ? modelObject(*service, name)
                                 : modelObject(name, router.at(model).context);
   object["status"] = statusObject(router.status(model));
@@ -145,9 +148,7 @@ static Parsed listRouted(const ModelRouter &router,
   for (size_t i = 0; i < router.size(); ++i) {
     const std::shared_ptr<const Service> service = router.peek(i);
     for (const std::string &name : router.at(i).names) {
-      list.push_back(isAnthropic
-                         ? messages::modelInfo(name, router.at(i).context)
-                         : routedObject(router, i, name));
+      list.push_back(routedObject(router, i, name, isAnthropic));
       // A card without a member makes Codex drop all.
       if (service)
         models.push_back(listedModel(*service, name));
@@ -162,11 +163,8 @@ static Parsed listRouted(const ModelRouter &router,
 static Parsed describeRouted(const ModelRouter &router,
                              const HttpRequest &request) {
   const std::string &asked = request.parameter;
-  const size_t model = router.find(asked);
-  return Reply{
-      .body = dump(request.anthropicVersion.empty()
-                       ? routedObject(router, model, asked)
-                       : messages::modelInfo(asked, router.at(model).context))};
+  return Reply{.body = dump(routedObject(router, router.find(asked), asked,
+                                         !request.anthropicVersion.empty()))};
 }
 
 static constexpr Route kModelRoutes[] = {
