@@ -21,6 +21,7 @@ Scheduler &GroupSchedulers::choose(std::span<const int32_t> ids,
     return groups.front()->scheduler;
   const std::vector<uint64_t> pages = pageHashes(ids, root);
   std::vector<size_t> loads;
+  loads.reserve(groups.size());
   for (const auto &group : groups)
     loads.push_back(group->scheduler.load());
   const size_t least = std::ranges::min(loads);

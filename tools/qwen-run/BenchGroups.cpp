@@ -49,6 +49,7 @@ static Times runSideBySide(const BenchCommand &command,
   std::vector<Times> times(engines.size());
   std::vector<std::exception_ptr> failures(engines.size());
   std::vector<std::jthread> threads;
+  threads.reserve(engines.size());
   for (size_t i = 0; i < engines.size(); ++i)
     threads.emplace_back([&, i] {
       bool hasPrompt = false;
