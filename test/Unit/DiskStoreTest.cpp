@@ -221,6 +221,35 @@ TEST_F(DiskStoreTest, LooksAtNoForeignFile) {
   EXPECT_EQ(lines[0].find('\x1b'), std::string::npos);
 }
 
+// A file that is whole, but of another content.
+TEST_F(DiskStoreTest, ComparesContentsInFull) {
+  const Content page;
+  std::vector<Content> others(5);
+  others[0].root.key = "kez";
+  others[1].root.salt = "t";
+  others[2].ids[63] = 8;
+  others[3].before[0] = 1;
+  others[4].root.artifact = "mode";
+  others[4].root.adapter = "l";
+  write(*open(), page, bytesOf(1));
+  const fs::path file = files(".page").at(0);
+  for (const Content &other : others) {
+    PromptFile named;
+    {
+      const auto store = open();
+      named.name = store->nameOf(other.get());
+    }
+    const fs::path path = folder / named.fileName();
+    fs::copy_file(file, path);
+    chmod(path.c_str(), 0600);
+    lines.clear();
+    EXPECT_TRUE(read(*open(), other).empty());
+    EXPECT_EQ(lines.size(), 1u);
+    fs::remove(path);
+  }
+  EXPECT_EQ(read(*open(), page), bytesOf(1));
+}
+
 TEST_F(DiskStoreTest, RefusesFoldersOfOthers) {
   const auto message = [&] { return test::messageOf([&] { open(); }); };
   write(*open(), {}, bytesOf(1));
