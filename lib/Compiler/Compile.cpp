@@ -94,11 +94,18 @@ PipelineOptions Compile::pipelineOptions() const {
 }
 
 std::vector<TargetCode> Compile::run(Stage stage) {
+  return run(stage, model.plan.formats);
+}
+
+std::vector<TargetCode> Compile::run(Stage stage,
+                                     const MatrixFormats &formats) {
   std::vector<TargetCode> codes;
-  for (Target &target : targets) {
+  PipelineOptions pipeline = pipelineOptions();
+  pipeline.formats = formats;
+  for (const Target &target : targets) {
     mlir::OwningOpRef<mlir::ModuleOp> module = model.module().clone();
-    runPasses(*module, target.features, pipelineOptions(), stage);
-    codes.push_back({std::move(target), std::move(module)});
+    runPasses(*module, target.features, pipeline, stage);
+    codes.push_back({target, std::move(module)});
   }
   if (stage == Stage::Calls) {
     for (const std::string &warning : orderTargets(codes))

@@ -49,12 +49,15 @@ public:
   /// Brings the model to `stage`, once for each target. At stage "calls" the
   /// targets are sorted, best first.
   std::vector<TargetCode> run(Stage stage);
+  /// The same with other formats of matrices.
+  std::vector<TargetCode> run(Stage stage, const MatrixFormats &formats);
 
   /// The weights of the model in the formats of `choice`, but for those that
   /// rules name, at stage "packed" for the first target.
   mlir::OwningOpRef<mlir::ModuleOp> packed(const WeightChoice &choice);
 
   const ModelState &state() const { return model; }
+  ModelState &state() { return model; }
   const Checkpoint &checkpoint() const { return *model.model.checkpoint; }
   int64_t positions() const { return contextLength; }
 

@@ -50,9 +50,7 @@ void QuantizeInput::replace(const std::string &name,
                 std::move(integers));
 }
 
-/// The model with the formats and quantizers of the matrices that do not have
-/// their integers yet.
-static QuantizeInput quantizeInput(ModelState &state) {
+QuantizeInput qwen::quantizeInput(ModelState &state) {
   QuantizeInput input = {
       state.module(), state.model.checkpoint->weights(), {}, {}, state.rotated,
       state.tokenizer};
@@ -190,7 +188,10 @@ static KvFormat defaultKv(const WeightChoice &choice) {
 /// Formats by the options.
 static void planByRules(ModelState &state, const CompileOptions &options) {
   // Rotated matrices keep no integers.
-  if (options.grids && !options.weights && options.tensorWeights.empty() &&
+  const bool namesFormat =
+      options.weights &&
+      !std::holds_alternative<KeepIntegers>(*options.weights);
+  if (options.grids && !namesFormat && options.tensorWeights.empty() &&
       options.rotate != Rotate::On)
     findGrids(state);
   const bool keeps = hasIntegers(state.module());

@@ -72,6 +72,7 @@ MatrixFormats qwen::formatsByRules(mlir::ModuleOp module,
   MatrixFormats formats;
   const auto *chosen = std::get_if<WeightFormat>(&choice);
   const auto *plan = std::get_if<WeightPlan>(&choice);
+  const auto *keeps = std::get_if<KeepIntegers>(&choice);
   const std::optional<PlanRules> planned =
       plan ? std::optional<PlanRules>(std::in_place, *plan, module)
            : std::nullopt;
@@ -80,7 +81,9 @@ MatrixFormats qwen::formatsByRules(mlir::ModuleOp module,
       continue;
     WeightFormat format = planned  ? planned->of(weight).format
                           : chosen ? *chosen
-                                   : weight.getKeptFormat();
+                          : keeps && !weight.getSource().getIntegers()
+                              ? keeps->others
+                              : weight.getKeptFormat();
     for (Rule &rule : rules)
       if (rule.names.matchesPart(weight.getSymName())) {
         format = rule.format.value_or(weight.getKeptFormat());

@@ -39,9 +39,15 @@ formsOf(const std::vector<const WeightSources::Entry *> &entries) {
   return result;
 }
 
-/// The image of a module at stage "packed" or later.
-static FormatSize sizeOf(mlir::ModuleOp module, std::string_view name,
-                         const ModelConfig &model) {
+int64_t qwen::parametersOf(const ImportedModel &model) {
+  int64_t parameters = 0;
+  for (const WeightSources::Entry *entry : entriesOf(model))
+    parameters += entry->source->shape().values();
+  return parameters;
+}
+
+FormatSize qwen::imageSize(mlir::ModuleOp module, std::string_view name,
+                           const ModelConfig &model) {
   FormatSize size = {name, 0, 0};
   const ExpertsShape *experts = model.experts();
   for (PackedOp packed : module.getOps<PackedOp>()) {
@@ -75,19 +81,17 @@ CheckpointFacts qwen::inspectCheckpoint(const std::filesystem::path &checkpoint,
   facts.generation = compile.checkpoint().generation();
   facts.context = compile.positions();
   facts.tokenizer = compile.state().tokenizer;
-  const auto entries = entriesOf(imported);
-  for (const WeightSources::Entry *entry : entries)
-    facts.parameters += entry->source->shape().values();
-  facts.forms = formsOf(entries);
+  facts.parameters = parametersOf(imported);
+  facts.forms = formsOf(entriesOf(imported));
   for (WeightPlan plan : kWeightPlans)
     facts.formats.push_back(
-        sizeOf(*compile.packed(plan), infoOf(plan).name, model));
+        imageSize(*compile.packed(plan), infoOf(plan).name, model));
   for (WeightFormat format : kWeightFormats)
     facts.formats.push_back(
-        sizeOf(*compile.packed(format), weightFormatName(format), model));
+        imageSize(*compile.packed(format), weightFormatName(format), model));
   compile.runSteps(StepId::Rotation);
   const std::vector<TargetCode> codes = compile.run(Stage::Calls);
-  const FormatSize own = sizeOf(*codes.front().module, "", model);
+  const FormatSize own = imageSize(*codes.front().module, "", model);
   ArtifactSummary written;
   written.weightBytes = own.bytes;
   facts.compiled = summarize(imported, codes, written);

@@ -54,6 +54,10 @@ inline constexpr size_t kStepCount = 5;
 void runStep(StepId step, ModelState &state, const CompileOptions &options,
              const CompileHooks &hooks);
 
+/// The model with the formats and quantizers of the matrices that do not have
+/// their integers yet.
+QuantizeInput quantizeInput(ModelState &state);
+
 /// The model of a checkpoint without the layers of `pruning`, and with the
 /// limits of a call. Throws Error like importCheckpoint, and if a call would
 /// have more rows than tokens.

@@ -4,6 +4,7 @@
 #define QWEN_LIB_COMPILER_SUMMARY_H
 
 #include "qwen/Compiler/Compiler.h"
+#include "qwen/Compiler/Inspect.h"
 #include "qwen/Import/Models/Import.h"
 
 namespace qwen {
@@ -13,6 +14,13 @@ namespace qwen {
 CompileSummary summarize(const ImportedModel &model,
                          llvm::ArrayRef<TargetCode> codes,
                          const ArtifactSummary &written);
+
+/// Numbers of all weights of the checkpoint.
+int64_t parametersOf(const ImportedModel &model);
+
+/// The image of a module at stage "packed" or later.
+FormatSize imageSize(mlir::ModuleOp module, std::string_view name,
+                     const ModelConfig &model);
 
 } // namespace qwen
 

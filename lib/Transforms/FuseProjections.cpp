@@ -52,34 +52,36 @@ SmallVector<SmallVector<LinearOp>> qwen::productsOfOneInput(Block &block) {
   return llvm::to_vector(llvm::make_second_range(sharing));
 }
 
-std::vector<std::string> qwen::fusedWith(ModuleOp module, StringRef name) {
+std::vector<std::vector<std::string>> qwen::fusedMatrices(ModuleOp module) {
   // Biases and residuals are ops of their own at this stage.
   OwningOpRef<ModuleOp> copy = module.clone();
   PassManager manager(module.getContext());
   manager.addPass(createFuseEpilogues());
-  std::vector<std::string> result = {name.str()};
+  std::vector<std::vector<std::string>> result;
   if (failed(manager.run(*copy)))
     return result;
-  const auto take = [&](std::vector<std::string> names) {
-    if (llvm::is_contained(names, name))
-      result = std::move(names);
-  };
   const auto textOf = [](Attribute symbol) {
     return cast<FlatSymbolRefAttr>(symbol).getValue().str();
   };
   copy->walk([&](Block *block) {
     for (ArrayRef<LinearOp> linears : productsOfOneInput(*block)) {
-      std::vector<std::string> names;
+      std::vector<std::string> &names = result.emplace_back();
       for (LinearOp linear : linears)
         llvm::append_range(names, llvm::map_range(linear.getWeights(), textOf));
-      take(std::move(names));
     }
   });
   copy->walk([&](ExpertsUpOp up) {
     if (up.getGateAttr())
-      take({textOf(up.getGateAttr()), textOf(up.getUpAttr())});
+      result.push_back({textOf(up.getGateAttr()), textOf(up.getUpAttr())});
   });
   return result;
+}
+
+std::vector<std::string> qwen::fusedWith(ModuleOp module, StringRef name) {
+  for (std::vector<std::string> &names : fusedMatrices(module))
+    if (llvm::is_contained(names, name))
+      return std::move(names);
+  return {name.str()};
 }
 
 namespace {

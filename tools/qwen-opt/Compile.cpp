@@ -19,6 +19,7 @@
 #include "qwen/Compiler/Compiler.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Support/Error.h"
+#include "qwen/Support/MemoryFile.h"
 #include "qwen/Support/OutputTarget.h"
 #include "qwen/Support/TemporaryFile.h"
 #include "qwen/Support/Text.h"
@@ -80,7 +81,8 @@ static std::optional<WeightChoice> weightChoice(const std::string &text) {
 
 /// The value of --weights, or its default, if no other option gives formats.
 static std::string_view weightsAlone(const CompileArguments &arguments) {
-  if (!arguments.plan.empty() || !arguments.options.tensorWeights.empty())
+  if (!arguments.plan.empty() || arguments.budget.budget ||
+      !arguments.options.tensorWeights.empty())
     return {};
   return arguments.weights.empty() ? infoOf(kDefaultPlan).name
                                    : std::string_view(arguments.weights);
@@ -96,6 +98,17 @@ static void tell(const CompileArguments &arguments,
     printSummary(arguments.output, summary, weights, lines, seconds);
   else if (const auto advice = calibrationAdvice(summary, weights))
     llvm::errs() << "qwen-opt: note: " << *advice << '\n';
+}
+
+/// Where the command line has a budget: writes the plan into `planned`, which
+/// the compile then reads.
+static void planWithin(CompileArguments &arguments, MemoryFile &planned) {
+  if (!arguments.budget.budget)
+    return;
+  planned.write(planByBudget(arguments.budget, arguments.calibrate,
+                             arguments.checkpoint, arguments.options,
+                             arguments.hooks));
+  arguments.options.plan = planned.path();
 }
 
 static void compile(CompileArguments &arguments) {
@@ -136,6 +149,8 @@ static void compile(CompileArguments &arguments) {
   std::vector<std::string> lines;
   addCalibrationHooks(arguments.calibrate, arguments.options.quantizer,
                       arguments.checkpoint, saved, lines, hooks);
+  MemoryFile planned;
+  planWithin(arguments, planned);
   std::optional<ProgressBar> bar;
   hooks.progress = [&](uint64_t done, uint64_t total) {
     if (!bar)
@@ -185,6 +200,7 @@ static void checkArguments(const Command &command,
   ProgressBar::report(arguments.progress);
   arguments.options.quantizer =
       chooseQuantizer(command, arguments.calibrate, arguments.quantizer);
+  checkBudget(command, arguments.budget, arguments.options);
   applyPruning(command, arguments.calibrate, arguments.checkpoint,
                arguments.options, arguments.hooks);
 }

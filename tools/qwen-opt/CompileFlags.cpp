@@ -133,6 +133,7 @@ static void addFormats(const Command &command, CompileArguments &arguments) {
       .type(kFileType)
       .needs(command.option("-o"));
   addCalibration(command, arguments.calibrate);
+  addBudget(command, arguments.budget);
   command.addChoice(
       "--rotate", arguments.options.rotate,
       {std::begin(kRotateNames), std::end(kRotateNames)},

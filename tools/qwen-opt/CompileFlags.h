@@ -3,6 +3,7 @@
 #ifndef QWEN_OPT_COMPILEFLAGS_H
 #define QWEN_OPT_COMPILEFLAGS_H
 
+#include "Budget.h"
 #include "Calibrate.h"
 
 #include "qwen/Compiler/Compiler.h"
@@ -20,6 +21,7 @@ struct CompileArguments {
   std::vector<std::string> adapters;
   CompileOptions options;
   CalibrateFlags calibrate;
+  BudgetFlags budget;
   CompileHooks hooks;
   bool verify = false, list = false, json = false;
   /// An open file descriptor, or -1.

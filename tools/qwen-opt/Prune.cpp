@@ -91,7 +91,11 @@ void qwen::applyPruning(const Command &command, const CalibrateFlags &flags,
                                   "needed");
   if (!command.option("-o").isGiven())
     throw UsageError(command, "--prune " + name.str() + " needs -o");
-  hooks.chooseLayers = [=](const QuantizeInput &input) {
+  // A budget compiles twice.
+  hooks.chooseLayers = [=, chosen = std::make_shared<std::optional<Pruning>>()](
+                           const QuantizeInput &input) {
+    if (*chosen)
+      return **chosen;
     const CalibrationText windows =
         calibrationText(flags, checkpoint, "--prune")(input);
     std::optional<ProgressBar> bar(std::in_place, "pruning");
@@ -101,6 +105,7 @@ void qwen::applyPruning(const Command &command, const CalibrateFlags &flags,
     bar.reset();
     const Pruning pruning = {std::string(method->name), report.layers};
     print(report, pruning);
+    *chosen = pruning;
     return pruning;
   };
 }

@@ -31,8 +31,14 @@ namespace qwen {
 struct KeepFormats {
   bool operator==(const KeepFormats &) const = default;
 };
+/// Matrices of integers keep them, others have a format.
+struct KeepIntegers {
+  WeightFormat others;
+  bool operator==(const KeepIntegers &) const = default;
+};
 /// The format of each matrix that no rule names.
-using WeightChoice = std::variant<KeepFormats, WeightFormat, WeightPlan>;
+using WeightChoice =
+    std::variant<KeepFormats, WeightFormat, WeightPlan, KeepIntegers>;
 
 /// Stands for the format of the checkpoint, or the nearest.
 inline constexpr std::string_view kKeepFormat = "keep";

@@ -17,9 +17,11 @@ namespace qwen {
 llvm::SmallVector<llvm::SmallVector<LinearOp>>
 productsOfOneInput(mlir::Block &block);
 
-/// The matrices that share a product with the matrix `name` where they have its
-/// format (q, k and v; gate and up), in program order and itself among them.
-/// `module` is at stage "graph".
+/// The lists of matrices that share a product where they have one format (q, k
+/// and v; gate and up), in program order. `module` is at stage "graph".
+std::vector<std::vector<std::string>> fusedMatrices(mlir::ModuleOp module);
+
+/// The list with the matrix `name`, or that name alone.
 std::vector<std::string> fusedWith(mlir::ModuleOp module, llvm::StringRef name);
 
 } // namespace qwen

@@ -136,6 +136,25 @@ static ArtifactHeader layOut(ArtifactHeader header, uint64_t codeBytes,
 /// They are packed again if it needs more.
 static constexpr uint64_t kCodeRoom = uint64_t{512} << 10;
 
+static uint64_t weightBytesOf(mlir::ModuleOp module) {
+  return static_cast<uint64_t>(
+      module->getAttrOfType<mlir::IntegerAttr>(kWeightBytesAttr).getInt());
+}
+
+uint64_t qwen::artifactBytes(llvm::ArrayRef<TargetCode> targets,
+                             const ArtifactInput &input) {
+  const Metadata metadata(targets, input);
+  Code code(targets);
+  std::vector<std::vector<char>> objects(code.parts());
+  parallelFor(objects.size(), machineThreads(),
+              [&](size_t i, unsigned) { objects[i] = emitPart(code, i); });
+  const SharedObject object = linkSharedObject(objects, targets.front().target);
+  const uint64_t room =
+      std::max<uint64_t>(kCodeRoom * targets.size(), object.bytes.size());
+  return layOut({}, room, metadata, weightBytesOf(*targets.front().module))
+      .fileSize;
+}
+
 ArtifactSummary qwen::writeArtifact(WritableFile &output,
                                     llvm::ArrayRef<TargetCode> targets,
                                     const ArtifactInput &input,
@@ -145,8 +164,7 @@ ArtifactSummary qwen::writeArtifact(WritableFile &output,
   const auto &[target, first] = targets.front();
   mlir::ModuleOp module = *first;
   const Metadata metadata(targets, input);
-  const auto weightBytes = static_cast<uint64_t>(
-      module->getAttrOfType<mlir::IntegerAttr>(kWeightBytesAttr).getInt());
+  const uint64_t weightBytes = weightBytesOf(module);
   const uint64_t room = kCodeRoom * targets.size();
   ArtifactHeader header = layOut({}, room, metadata, weightBytes);
   const unsigned threads = machineThreads();

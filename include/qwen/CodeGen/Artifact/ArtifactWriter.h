@@ -39,6 +39,10 @@ ArtifactSummary writeArtifact(WritableFile &output,
                               const ArtifactInput &input,
                               const ProgressFn &progress, const CheckFn &check);
 
+/// The bytes of that file. Generates its code, but packs no weight.
+uint64_t artifactBytes(llvm::ArrayRef<TargetCode> targets,
+                       const ArtifactInput &input);
+
 /// Programs, which run over any images with the parts of their module.
 struct ProgramCode {
   /// An ELF with an entry "<program>.<target>" for each program.

@@ -1,0 +1,369 @@
+//===- Sensitivities.cpp - What a model loses in each format --------------===//
+
+#include "calibration/Sensitivities.h"
+
+#include "calibration/StepGradients.h"
+#include "calibration/Steps.h"
+#include "calibration/TextGradients.h"
+#include "calibration/TextRun.h"
+#include "engine/CpuCount.h"
+#include "qwen/Quantizers/MatrixSample.h"
+#include "qwen/Weights/Sources.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+using namespace qwen;
+
+/// The experts of a layer that stand for all: those with most tokens.
+static constexpr size_t kSampledExperts = 4;
+
+/// Values of a product's input that share a scale, and the greatest of their
+/// integers (docs/numerics.md).
+static constexpr int64_t kInputBlock = 128;
+static constexpr double kInputSteps = 127;
+
+/// Whole windows of about kSensitivityTokens tokens, spread over `text`.
+static std::vector<int32_t> windowsOf(const CalibrationText &text) {
+  const int64_t all = std::ssize(text.ids) / text.window,
+                count = std::clamp<int64_t>(kSensitivityTokens / text.window, 1,
+                                            all);
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto first = text.ids.begin() + i * all / count * text.window;
+    ids.insert(ids.end(), first, first + text.window);
+  }
+  return ids;
+}
+
+namespace {
+/// The squares of gradients by each output of a step's products.
+class OutputSquares {
+public:
+  void add(size_t tokens, llvm::StringRef weight,
+           std::span<const float> gradient, unsigned threads) {
+    const size_t outputs = gradient.size() / tokens;
+    std::vector<double> &sums = squares[weight];
+    sums.resize(outputs);
+    constexpr size_t kSome = 256;
+    parallelFor((outputs + kSome - 1) / kSome, threads,
+                [&](size_t i, unsigned) {
+                  const size_t end = std::min(outputs, (i + 1) * kSome);
+                  for (size_t token = 0; token < tokens; ++token)
+                    for (size_t j = i * kSome; j < end; ++j) {
+                      const double value = gradient[token * outputs + j];
+                      sums[j] += value * value;
+                    }
+                });
+  }
+  /// Half the mean squares of the outputs of `weight`.
+  std::vector<double> halfMeans(llvm::StringRef weight, size_t tokens) const {
+    std::vector<double> means = squares.lookup(weight);
+    for (double &mean : means)
+      mean /= 2 * static_cast<double>(tokens);
+    return means;
+  }
+
+private:
+  llvm::StringMap<std::vector<double>> squares;
+};
+
+/// What the rows of an input say.
+struct InputFacts {
+  InputMoments moments;
+  /// The sum of the mean squared errors of each column in int8.
+  std::vector<double> rounding;
+
+  InputFacts(int64_t k, Place place)
+      : moments(k, place), rounding(static_cast<size_t>(k)) {}
+
+  void add(std::span<const float> rows, unsigned threads,
+           const float *weights) {
+    const int64_t k = moments.k(), count = std::ssize(rows) / k;
+    moments.add(rows.data(), count, k, threads, weights);
+    for (int64_t row = 0; row < count; ++row)
+      for (int64_t first = 0; first < k; first += kInputBlock) {
+        const auto block =
+            rows.subspan(static_cast<size_t>(row * k + first),
+                         static_cast<size_t>(std::min(kInputBlock, k - first)));
+        float most = 0;
+        for (float x : block)
+          most = std::max(most, std::abs(x));
+        // Errors are even in a step.
+        const double step = most / kInputSteps;
+        for (size_t i = 0; i < block.size(); ++i)
+          rounding[static_cast<size_t>(first) + i] += step * step / 12;
+      }
+  }
+};
+
+/// A matrix, or an expert's, and where its losses go.
+struct Sampled {
+  std::vector<double> *losses;
+  MatrixSample sample;
+  /// How much its outputs count.
+  std::vector<double> outputs = {};
+  /// Whether it is the embedding, whose errors by format are needed again.
+  bool isLookedUp = false;
+  std::vector<std::vector<float>> errors = {};
+};
+
+/// One run of measureSensitivities().
+class SensitivityRun {
+public:
+  SensitivityRun(const QuantizeInput &input, const CalibrationText &text,
+                 std::span<const WeightFormat> formats,
+                 const CalibrationOptions &options)
+      : input(input), ids(windowsOf(text)), formats(formats), options(options),
+        steps(input), place(choosePlace()),
+        pool(usableThreads(static_cast<int>(options.threads))),
+        stream(input.module, input.weights, ids, text.window, pool, place) {
+    // The squares of gradients by outputs are enough.
+    for (CalibrationStep &step : steps.steps)
+      for (StepInput &read : step.inputs)
+        for (StepFactor &factor : read.factors)
+          for (StepMatrix &matrix : factor.matrices)
+            matrix.hasOutputFactor = false;
+    if (steps.withoutGradient)
+      result.withoutGradient =
+          steps.withoutGradient->getName().getStringRef().str();
+    else
+      gradients.emplace(input.module, input.weights, steps.chain(), stream,
+                        options.threads, place);
+  }
+
+  Sensitivities run();
+
+private:
+  Place choosePlace() const;
+  void advance() {
+    if (options.progress)
+      options.progress(++done, (gradients ? 2 : 1) * steps.chain().size());
+  }
+  std::optional<StepGradients> runBackward(const CalibrationStep &step,
+                                           size_t number,
+                                           OutputSquares &squares);
+  void runStep(size_t number);
+  void measure(const StepInput &read, const std::vector<InputFacts> &facts,
+               const OutputSquares *squares);
+  /// Adds the losses of matrices of one input; with `experts`, as parts of the
+  /// outputs, of which so many experts have an equal share.
+  void measureSamples(std::vector<Sampled> &samples, const InputFacts &facts,
+                      double damping, size_t experts);
+  void measureLookups();
+
+  const QuantizeInput &input;
+  const std::vector<int32_t> ids;
+  const std::span<const WeightFormat> formats;
+  const CalibrationOptions &options;
+  CalibrationSteps steps;
+  const Place place;
+  ThreadPool pool;
+  TextRun stream;
+  std::optional<TextGradients> gradients;
+  std::optional<Sampled> lookup;
+  Sensitivities result;
+  uint64_t done = 0;
+};
+} // namespace
+
+Place SensitivityRun::choosePlace() const {
+  const uint64_t rows =
+      ids.size() * sizeof(float) *
+      static_cast<uint64_t>(modelFact(input.module, "hidden_size"));
+  uint64_t moments = 0;
+  for (const CalibrationStep &step : steps.steps)
+    moments = std::max(moments, step.bytes());
+  return moments + rows * (steps.chain().size() + 2) > options.memory
+             ? Place::TemporaryFile
+             : Place::Memory;
+}
+
+Sensitivities SensitivityRun::run() {
+  const size_t count = steps.steps.size(), all = count + steps.rest.size();
+  if (gradients) {
+    gradients->runForward(steps.embedding, all - 1, [&](size_t) { advance(); });
+    for (size_t number = all; number > count; --number)
+      gradients->runBackward(number - 1, [](size_t, size_t, llvm::StringRef,
+                                            std::span<const float>) {});
+  } else {
+    stream.embed(steps.embedding);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    runStep(gradients ? count - 1 - i : i);
+    advance();
+  }
+  measureLookups();
+  return std::move(result);
+}
+
+std::optional<StepGradients>
+SensitivityRun::runBackward(const CalibrationStep &step, size_t number,
+                            OutputSquares &squares) {
+  std::optional<StepGradients> slopes(std::in_place, step, ids.size(),
+                                      options.threads, place);
+  gradients->runBackward(number, [&](size_t first, size_t count,
+                                     llvm::StringRef weight,
+                                     std::span<const float> gradient) {
+    slopes->add(first, count, weight, gradient);
+    squares.add(count, weight, gradient, options.threads);
+  });
+  if (!slopes->isFinite() ||
+      !llvm::all_of(gradients->gradient(),
+                    [](float value) { return std::isfinite(value); }))
+    throw Error("the gradient of " + part::subject(step.sublayer.name) +
+                " is not finite, so that a budget knows no losses; a plan "
+                "(--plan) or --weights gives formats without them");
+  return slopes;
+}
+
+void SensitivityRun::runStep(size_t number) {
+  const CalibrationStep &step = steps.steps[number];
+  OutputSquares squares;
+  const std::optional<StepGradients> slopes =
+      gradients ? runBackward(step, number, squares) : std::nullopt;
+  if (gradients)
+    std::ranges::copy(gradients->rows(number), stream.rows().begin());
+  std::vector<std::vector<InputFacts>> facts(step.inputs.size());
+  std::vector<std::vector<float>> weights(step.inputs.size());
+  for (size_t i = 0; i < step.inputs.size(); ++i) {
+    for (int64_t expert = 0; expert < step.inputs[i].experts; ++expert)
+      facts[i].emplace_back(step.inputs[i].k, place);
+    if (slopes)
+      weights[i] = slopes->tokenWeights(step.inputs[i].number);
+  }
+  stream.run(step.sublayer, [&](size_t read, size_t expert,
+                                std::span<const float> rows) {
+    for (size_t i = 0; i < step.inputs.size(); ++i)
+      if (step.inputs[i].number == read) {
+        InputFacts &own = facts[i][expert];
+        own.add(rows, options.threads,
+                slopes ? weights[i].data() + own.moments.tokens() : nullptr);
+      }
+  });
+  for (size_t i = 0; i < step.inputs.size(); ++i)
+    measure(step.inputs[i], facts[i], slopes ? &squares : nullptr);
+}
+
+/// The outputs of an expert, or of all.
+static WeightSourcePtr partOf(WeightSourcePtr source, const StepInput &read,
+                              size_t expert) {
+  if (read.experts == 1)
+    return source;
+  const int64_t outputs = source->shape().outputs() / read.experts;
+  return makeOutputs(
+      std::move(source),
+      outputsFrom(static_cast<int64_t>(expert) * outputs, outputs));
+}
+
+void SensitivityRun::measure(const StepInput &read,
+                             const std::vector<InputFacts> &facts,
+                             const OutputSquares *squares) {
+  std::vector<size_t> experts(facts.size());
+  std::iota(experts.begin(), experts.end(), size_t{0});
+  std::ranges::sort(experts, {}, [&](size_t expert) {
+    return std::pair(-facts[expert].moments.tokens(), expert);
+  });
+  experts.resize(std::min(experts.size(), kSampledExperts));
+  for (const StepFactor &shared : read.factors)
+    for (size_t expert : experts) {
+      std::vector<Sampled> samples;
+      for (const StepMatrix &matrix : shared.matrices) {
+        Sampled &made = samples.emplace_back(
+            &result.losses[matrix.name],
+            MatrixSample(partOf(input.source(matrix.name), read, expert)));
+        made.losses->resize(formats.size());
+        made.errors.resize(formats.size());
+        made.isLookedUp = matrix.name == steps.embedding.getWeight();
+        made.outputs =
+            squares ? squares->halfMeans(matrix.name, ids.size())
+                    : std::vector<double>(
+                          static_cast<size_t>(made.sample.outputs()), 1.0);
+      }
+      measureSamples(samples, facts[expert], shared.damping,
+                     squares ? 0 : experts.size());
+    }
+}
+
+void SensitivityRun::measureSamples(std::vector<Sampled> &samples,
+                                    const InputFacts &facts, double damping,
+                                    size_t experts) {
+  std::map<int64_t, std::vector<size_t>> byBlock;
+  for (size_t i = 0; i < formats.size(); ++i)
+    byBlock[weightBlock(formats[i])].push_back(i);
+  const auto tokens = static_cast<double>(ids.size());
+  for (const auto &[block, own] : byBlock) {
+    const InputFactor factor(facts.moments, damping, block, options.threads,
+                             place);
+    parallelFor(samples.size() * own.size(), options.threads,
+                [&](size_t task, unsigned) {
+                  Sampled &matrix = samples[task / own.size()];
+                  const size_t format = own[task % own.size()];
+                  const auto costOf = [&](std::span<const float> errors) {
+                    return matrix.sample.cost(errors, matrix.outputs,
+                                              facts.moments, factor, damping);
+                  };
+                  std::vector<float> errors =
+                      matrix.sample.errors(formats[format], &factor);
+                  const double cost = costOf(errors);
+                  if (experts == 0)
+                    (*matrix.losses)[format] += cost / tokens;
+                  else if (const double all = costOf(matrix.sample.weights());
+                           all > 0)
+                    (*matrix.losses)[format] +=
+                        cost / all / static_cast<double>(experts);
+                  if (matrix.isLookedUp)
+                    matrix.errors[format] = std::move(errors);
+                });
+  }
+  for (Sampled &matrix : samples) {
+    if (experts == 0) {
+      std::vector<double> rounding = facts.rounding;
+      for (double &error : rounding)
+        error /= tokens;
+      result.activations +=
+          matrix.sample.cost(matrix.sample.weights(), matrix.outputs, rounding);
+    }
+    if (matrix.isLookedUp)
+      lookup.emplace(std::move(matrix));
+  }
+}
+
+void SensitivityRun::measureLookups() {
+  const std::string name = steps.embedding.getWeight().str();
+  if (!input.formats.contains(name))
+    return;
+  if (!lookup) {
+    lookup.emplace(&result.losses[name], MatrixSample(input.source(name)));
+    lookup->losses->resize(formats.size());
+    lookup->errors.resize(formats.size());
+    for (size_t i = 0; i < formats.size(); ++i)
+      lookup->errors[i] = lookup->sample.errors(formats[i], nullptr);
+  }
+  const MatrixSample &sample = lookup->sample;
+  std::vector<double> outputs(static_cast<size_t>(sample.outputs())),
+      columns(static_cast<size_t>(stream.rowWidth()), 1.0);
+  const auto tokens = static_cast<double>(ids.size());
+  for (int32_t id : ids)
+    outputs[static_cast<size_t>(id)] += 1 / tokens;
+  if (gradients) {
+    std::ranges::fill(columns, 0);
+    const std::span<const float> rows = gradients->gradient();
+    for (size_t i = 0; i < rows.size(); ++i)
+      columns[i % columns.size()] += double{rows[i]} * rows[i] / (2 * tokens);
+  }
+  const double all =
+      gradients ? 1 : sample.cost(sample.weights(), outputs, columns);
+  for (size_t i = 0; i < formats.size() && all > 0; ++i)
+    (*lookup->losses)[i] +=
+        sample.cost(lookup->errors[i], outputs, columns) / all;
+}
+
+Sensitivities qwen::measureSensitivities(const QuantizeInput &input,
+                                         const CalibrationText &text,
+                                         std::span<const WeightFormat> formats,
+                                         const CalibrationOptions &options) {
+  return SensitivityRun(input, text, formats, options).run();
+}
