@@ -134,6 +134,7 @@ promptsByModel(const PromptFolder &folder) {
                  .root.artifact;
     } catch (const Error &) {
       // It is no file of this version.
+      name.clear();
     }
     PromptsOfModel &model = models[name];
     ++(file.place ? model.snapshots : model.pages);
