@@ -236,7 +236,7 @@ static void addModel(const ModelInfo &model, const ArchitectureInfo &info,
   head.addNumber(prefix + kGgufEpsilon, static_cast<float>(model.rmsNormEps));
   if (model.yarn)
     addYarn(model, prefix, head);
-  const auto &[kind, labels, pooling] = model.output;
+  const auto &[kind, labels, tokens, pooling] = model.output;
   if (!labels.empty())
     head.addTexts(prefix + kGgufLabels, labels);
   if (kind == OutputKind::Logits && pooling == kLastPooling)

@@ -14,6 +14,8 @@ std::string_view qwen::outputKindName(OutputKind kind) {
     return "logits";
   case OutputKind::Scores:
     return "scores";
+  case OutputKind::Drafts:
+    return "drafts";
   case OutputKind::None:
     return "none";
   }
@@ -21,8 +23,8 @@ std::string_view qwen::outputKindName(OutputKind kind) {
 }
 
 std::optional<OutputKind> qwen::parseOutputKind(std::string_view name) {
-  for (OutputKind kind :
-       {OutputKind::Logits, OutputKind::Scores, OutputKind::None})
+  for (OutputKind kind : {OutputKind::Logits, OutputKind::Scores,
+                          OutputKind::Drafts, OutputKind::None})
     if (name == outputKindName(kind))
       return kind;
   return std::nullopt;
@@ -34,8 +36,21 @@ bool qwen::areSupported(std::span<const std::string> labels) {
          std::ranges::find(labels, kNoLabel) != labels.end();
 }
 
+void ModelOutput::requireRows(const std::string &owner) const {
+  if (kind == OutputKind::None)
+    throw NoOutput(owner +
+                   " has no logits: its checkpoint has no lm_head and does "
+                   "not tie it to the embedding; it embeds texts only "
+                   "(qwen-run embed, /v1/embeddings)");
+}
+
 void ModelOutput::requireLogits(const std::string &owner) const {
+  requireDrafts(owner);
   requireScores(owner);
+}
+
+void ModelOutput::requireDrafts(const std::string &owner) const {
+  requireRows(owner);
   if (kind == OutputKind::Scores)
     throw NoOutput(owner +
                    " has no logits: its checkpoint has a head of scores in "
@@ -44,11 +59,11 @@ void ModelOutput::requireLogits(const std::string &owner) const {
 }
 
 void ModelOutput::requireScores(const std::string &owner) const {
-  if (kind == OutputKind::None)
-    throw NoOutput(owner +
-                   " has no logits: its checkpoint has no lm_head and does "
-                   "not tie it to the embedding; it embeds texts only "
-                   "(qwen-run embed, /v1/embeddings)");
+  requireRows(owner);
+  if (kind == OutputKind::Drafts)
+    throw NoOutput(owner + " has logits of " + std::to_string(tokens.size()) +
+                   " tokens only: it drafts for other models (--speculate); "
+                   "compile it without --draft-vocabulary for all logits");
 }
 
 void ModelOutput::requireEmbedding(const std::string &owner) const {

@@ -96,11 +96,12 @@ static void setLimits(mlir::ModuleOp module, const CompileOptions &options) {
 ImportedModel qwen::importModel(const std::filesystem::path &path,
                                 mlir::MLIRContext &context,
                                 const CompileOptions &options,
-                                const Pruning &pruning) {
+                                const Pruning &pruning,
+                                const std::vector<int32_t> &draftTokens) {
   ImportedModel model =
       importCheckpoint(path, context, kModelPrograms,
                        {options.ignoredTensors, options.adapters, pruning,
-                        options.ropeScaling, options.draftHead});
+                        options.ropeScaling, options.draftHead, draftTokens});
   setLimits(*model.module, options);
   return model;
 }
@@ -112,6 +113,17 @@ static void removeLayers(ModelState &state, const CompileOptions &options,
   const Pruning pruning = hooks.chooseLayers(quantizeInput(state));
   state.model = importModel(state.model.checkpoint->path(),
                             *state.module().getContext(), options, pruning);
+}
+
+static void chooseDraftTokens(ModelState &state, const CompileOptions &options,
+                              const CompileHooks &hooks) {
+  if (!hooks.chooseDraftTokens)
+    return;
+  const std::vector<int32_t> tokens =
+      hooks.chooseDraftTokens(quantizeInput(state));
+  state.model =
+      importModel(state.model.checkpoint->path(), *state.module().getContext(),
+                  options, state.config().pruning, tokens);
 }
 
 //===----------------------------------------------------------------------===//
@@ -386,8 +398,9 @@ using Step = void (*)(ModelState &, const CompileOptions &,
                       const CompileHooks &);
 
 /// By StepId.
-static constexpr Step kSteps[kStepCount] = {
-    removeLayers, chooseFormats, scaleChannels, rotate, chooseIntegers};
+static constexpr Step kSteps[kStepCount] = {removeLayers,  chooseDraftTokens,
+                                            chooseFormats, scaleChannels,
+                                            rotate,        chooseIntegers};
 
 void qwen::runStep(StepId step, ModelState &state,
                    const CompileOptions &options, const CompileHooks &hooks) {

@@ -39,6 +39,8 @@ struct ModelState {
 enum class StepId : uint8_t {
   /// Removes the layers that the caller chooses.
   Layers,
+  /// Gives drafts a head of the tokens that the caller chooses.
+  DraftTokens,
   /// Chooses formats and quantizers of matrices, and whether to rotate.
   Formats,
   /// Scales channels, if the caller does that.
@@ -48,7 +50,7 @@ enum class StepId : uint8_t {
   /// Lets quantizers choose the integers of matrices.
   Integers
 };
-inline constexpr size_t kStepCount = 5;
+inline constexpr size_t kStepCount = 6;
 
 /// Runs a step. Functions of the caller may run other compiles.
 void runStep(StepId step, ModelState &state, const CompileOptions &options,
@@ -58,13 +60,14 @@ void runStep(StepId step, ModelState &state, const CompileOptions &options,
 /// their integers yet.
 QuantizeInput quantizeInput(ModelState &state);
 
-/// The model of a checkpoint without the layers of `pruning`, and with the
-/// limits of a call. Throws Error like importCheckpoint, and if a call would
-/// have more rows than tokens.
+/// The model of a checkpoint without the layers of `pruning`, with a head of
+/// `draftTokens` for drafts unless that is empty, and with the limits of a
+/// call. Throws Error like importCheckpoint, and if a call would have more rows
+/// than tokens.
 ImportedModel importModel(const std::filesystem::path &path,
                           mlir::MLIRContext &context,
-                          const CompileOptions &options,
-                          const Pruning &pruning);
+                          const CompileOptions &options, const Pruning &pruning,
+                          const std::vector<int32_t> &draftTokens = {});
 
 /// Runs the passes. Throws their first error as Error.
 void runManager(mlir::ModuleOp module, mlir::PassManager &manager);

@@ -24,7 +24,7 @@ static ModelOutput parseOutput(const JsonValue &model) {
   if (const auto kind = model.find("output")) {
     const std::optional<OutputKind> parsed = parseOutputKind(kind->string());
     if (!parsed)
-      kind->fail("\"logits\", \"scores\" or \"none\"");
+      kind->fail("\"logits\", \"scores\", \"drafts\" or \"none\"");
     output.kind = *parsed;
   }
   if (const auto pooling = model.find("pooling"))
@@ -37,6 +37,19 @@ static ModelOutput parseOutput(const JsonValue &model) {
   if (!areSupported(output.labels))
     labels.fail("an array of \"yes\" and \"no\"");
   return output;
+}
+
+/// Parses the ids of the logits of a program.
+static std::vector<int32_t> parseTokens(const JsonValue &list, int64_t vocab) {
+  std::vector<int32_t> tokens;
+  int64_t next = 0;
+  for (const JsonValue &id : list.elements()) {
+    tokens.push_back(static_cast<int32_t>(id.integer(next, vocab - 1)));
+    next = tokens.back() + 1;
+  }
+  if (tokens.empty())
+    list.fail("at least one id");
+  return tokens;
 }
 
 static ProgramModel parseModel(const JsonValue &value) {
@@ -64,6 +77,8 @@ static ProgramModel parseModel(const JsonValue &value) {
       experts->at(fact.key).read(fact, *model.experts);
     experts->at("active").integer(1, model.experts->count);
   }
+  if (const auto tokens = value.find("tokens"))
+    model.tokens = parseTokens(*tokens, model.vocabSize);
   return model;
 }
 
@@ -74,6 +89,10 @@ static void parseAnswers(const JsonValue &value, ModelInfo &model) {
       value.at("tokenizer_vocab").integer(1, model.vocabSize);
   model.context = value.at("context").integer(1, model.maxContext);
   model.output = parseOutput(value);
+  model.output.tokens = model.tokens;
+  if (model.tokens.empty() == (model.output.kind == OutputKind::Drafts))
+    value.at("output").fail(
+        "\"drafts\" just where the first program has \"tokens\"");
 }
 
 static TargetInfo parseTarget(const JsonValue &value) {
@@ -383,6 +402,12 @@ std::string Manifest::weightFormats() const {
   return names;
 }
 
+const ProgramInfo *Manifest::draftHead() const {
+  const auto found =
+      std::ranges::find(programs, kDraftHeadName, &ProgramInfo::name);
+  return found == programs.end() ? nullptr : &*found;
+}
+
 static bool isOfDraftHead(const TensorInfo &tensor) {
   return tensor.name.starts_with(kDraftHeadTensors);
 }
@@ -444,6 +469,26 @@ static void parseCode(const JsonValue &root, Manifest &manifest) {
       manifest.images.push_back(parseImage(value));
 }
 
+/// Checks that the model and its draft head have the logits that the manifest
+/// says.
+static void checkLogits(const JsonValue &programs, const Manifest &manifest) {
+  const ModelInfo &model = manifest.model;
+  const auto check = [&](const ProgramInfo &program, int64_t width) {
+    const ProgramValue *logits = program.logits();
+    if (!logits || logits->width != width)
+      programs.fail("logits of " + std::to_string(width) +
+                    " values as an output of \"" + program.name + "\"");
+    const std::vector<int32_t> &tokens = program.model.tokens;
+    if (!tokens.empty() && tokens.back() >= model.tokenizerVocab)
+      programs.fail("ids below " + std::to_string(model.tokenizerVocab) +
+                    " as the tokens of \"" + program.name + "\"");
+  };
+  check(manifest.forward(), model.outputWidth());
+  if (const ProgramInfo *head = manifest.draftHead())
+    check(*head, head->model.tokens.empty() ? model.vocabSize
+                                            : std::ssize(head->model.tokens));
+}
+
 /// Calls `parse` with the root of a manifest.
 template <typename ParseFn>
 static Manifest parseWith(std::string_view text, const std::string &file,
@@ -478,12 +523,7 @@ Manifest qwen::parseManifest(std::string_view text, const std::string &file,
     root.at("numerics_version").integer(kNumericsVersion, kNumericsVersion);
     parseCode(root, manifest);
     parseAnswers(root.at("model"), manifest.model);
-    const ProgramValue *logits = manifest.forward().logits();
-    const int64_t width = manifest.model.outputWidth();
-    if (!logits || logits->width != width)
-      root.at("programs")
-          .fail("logits of " + std::to_string(width) +
-                " values as an output of the first program");
+    checkLogits(root.at("programs"), manifest);
     for (const JsonValue &value : root.at("tensors").elements())
       manifest.tensors.push_back(parseTensor(value, weightBytes));
     const JsonValue generation = root.at("generation");

@@ -22,7 +22,8 @@
 //         "yarn": {"factor": 4.0, "positions": 32768, "fast": 32.0,
 //                  "slow": 1.0, "scale": 1.1386294},
 //         "experts": {"count": 128, "active": 8, "width": 768,
-//                     "shared_width": 0, "normalized": true}
+//                     "shared_width": 0, "normalized": true},
+//         "tokens": [0, 1, 5, ...]
 //       },
 //       "limits": {"tokens": 256, "rows": 16,
 //                  "counts": [{"name": "merged", "most": 64}]},
@@ -53,8 +54,9 @@
 // All keys are required, except: keys of "work" other than "kind" (0, false
 // or none), keys of "calls" (0), "step_back" (0), "counts" (no others) and, in
 // a program without logits, "rows" (0) of "limits", "count" of a value (0: the
-// tokens of the call), "output" ("logits"), "labels" (only with "scores", which
-// need them), "pooling"
+// tokens of the call), "tokens" (the logits of the
+// program are those of all ids), "output" ("logits"), "labels" (only with
+// "scores", which need them), "pooling"
 // ("last"), "yarn" (not scaled), "experts" (none), "format" of a cache (paged
 // ones only), "stride" (with "experts" of a tensor only), "images" (the file
 // has all weights), "bos_token_id",
@@ -98,6 +100,14 @@ struct ProgramModel : ModelShape {
   /// The shape of the layers that have experts.
   std::optional<ExpertsShape> experts;
 
+  /// The ids of the logits of the program, ascending; empty: all.
+  std::vector<int32_t> tokens = {};
+
+  /// The id of logit `place`.
+  int32_t tokenOf(int64_t place) const {
+    return tokens.empty() ? static_cast<int32_t>(place)
+                          : tokens[static_cast<size_t>(place)];
+  }
   bool hasToken(int32_t id) const { return id >= 0 && id < vocabSize; }
 };
 
@@ -249,6 +259,14 @@ struct Manifest {
   Pruning pruning;
 
   const ProgramInfo &forward() const { return programs.front(); }
+  /// The draft head's, or null.
+  const ProgramInfo *draftHead() const;
+  /// Number of the logits of `program` that are of tokens. Those of padding
+  /// come last.
+  int64_t tokenLogits(const ProgramInfo &program) const {
+    return program.model.tokens.empty() ? model.tokenizerVocab
+                                        : std::ssize(program.model.tokens);
+  }
 
   /// The formats of the matrices, joined: "q8_0+q4_0".
   std::string weightFormats() const;

@@ -341,7 +341,7 @@ void Engine::check(std::span<const Token> batch) {
   if (std::ranges::any_of(batch, [](const Token &token) {
         return token.wanted && token.row == RowKind::Logits;
       }))
-    model.model.output.requireScores(model.model.name);
+    model.model.output.requireRows(model.model.name);
   for (const Token &token : batch) {
     const int64_t length = sequenceState.length(token.sequence);
     if (!sequenceState.canRun(token.sequence, 0, length))

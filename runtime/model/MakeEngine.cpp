@@ -54,7 +54,7 @@ startDraftModel(const Model &model, const std::string &file,
                 EngineOptions options) {
   const auto drafting = std::make_shared<Drafting>(file);
   const Manifest &manifest = drafting->model.manifest();
-  manifest.model.output.requireLogits(drafting->model.path());
+  manifest.model.output.requireDrafts(drafting->model.path());
   checkTokens(model, drafting->model);
   options.snapshotBytes = 0;
   options.callTokens = 0;

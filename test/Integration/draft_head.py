@@ -75,4 +75,9 @@ checks.check("gets no drafts: its fixed state cannot step back; compile it with 
 # With rotations, and a prompt longer than the rows that are kept.
 rotated = compile_model(INPUTS / "qwen3_5-bf16", WORK / "rotated.qwen", "--mtp", "--weights", "q8_0", "--rotate", "on")
 checks.check(answer(rotated, "--speculate", "mtp") == answer(rotated, "--speculate", "off"), "drafts change an answer of a rotated model")
+# A head of a third of the tokens.
+trimmed = compile_model(INPUTS / "qwen3_5-bf16", WORK / "trimmed.qwen", "--mtp", "--weights", "q8_0", "--rotate", "on", "--draft-vocabulary", "100")
+checks.check(answer(trimmed, "--speculate", "mtp")[0] == answer(rotated, "--speculate", "off")[0], "a trimmed head changes an answer")
+facts = json.loads(run(["qwen-run", "info", trimmed, "--json"]))
+checks.check(facts["programs"][1]["model"]["tokens"] == list(range(100)) and "tokens" not in facts["programs"][0]["model"], "a trimmed head has other tokens")
 checks.finish()

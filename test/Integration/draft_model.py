@@ -31,8 +31,9 @@ def accepted(drafts, text):
 
 
 pruned = compile_model(STORIES, WORK / "pruned.qwen", "--prune", "layers:2-5")
+trimmed = compile_model(STORIES, WORK / "trimmed.qwen", "--draft-vocabulary", "1000")
 greedy = generate("--speculate", "off", "--temperature", "0")
-for drafts in (MODEL, pruned):
+for drafts in (MODEL, pruned, trimmed):
     checks.expect(f"a greedy answer with drafts of {drafts.name}", generate("--speculate", drafts, "--temperature", "0"), greedy)
     for seed in ("1", "2"):
         sampled = ("--temperature", "1", "--repetition-penalty", "1.1", "--seed", seed)
@@ -45,6 +46,26 @@ checks.expect("drafts of the model itself", accepted(MODEL, replay), 1)
 share = accepted(pruned, replay)
 checks.check(0.3 < share < 0.9, f"two of six layers give {share} of the tokens")
 print(f"two of six layers: {share:.2f}")
+
+# A model with the most frequent tokens only is right where the answer has one of them.
+facts = json.loads(run(["qwen-run", "info", trimmed, "--json"]))
+tokens = set(facts["programs"][0]["model"]["tokens"])
+checks.expect("the tokens of a trimmed head", (len(tokens), facts["model"]["output"], facts["programs"][0]["outputs"][0]["width"]), (1000, "drafts", 1000))
+ids, at, right, steps = ids_of(answer), 1, 0, 0
+while at < len(ids) - 1:
+    hit = ids[at] in tokens
+    steps, right, at = steps + 1, right + hit, at + 1 + hit
+share = accepted(trimmed, replay)
+checks.check(abs(share - right / steps) < 0.01 and 0.5 < share < 1, f"1000 of 4096 tokens are right for {share} of the drafts, not {right / steps}")
+print(f"1000 of 4096 tokens: {share:.2f}")
+failed = subprocess.run(["qwen-run", "generate", trimmed, "-p", PROMPT], capture_output=True, text=True)
+checks.expect("an answer of a trimmed model", (failed.returncode, failed.stderr),
+              (1, f"qwen-run: {trimmed} has logits of 1000 tokens only: it drafts for other models (--speculate); "
+                  "compile it without --draft-vocabulary for all logits\n"))
+for options, message in ((("--draft-vocabulary", "9999"), "--draft-vocabulary has 9999 tokens when the model has 4096"),
+                         (("--draft-vocabulary", "9", "--draft-text", WORK / "none"), "none")):
+    failed = subprocess.run(["qwen-opt", STORIES, "-o", WORK / "none.qwen", *options], capture_output=True, text=True)
+    checks.check(failed.returncode == 1 and message in failed.stderr and not (WORK / "none.qwen").exists(), f"{options}: {failed.stderr}")
 
 # Two tokens have each other's ids.
 other = WORK / "other"

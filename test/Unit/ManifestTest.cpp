@@ -63,7 +63,8 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/model/context", 101,
         "model.context is 101 when an integer from 1 to 100 is needed");
   check("/model/output", "words",
-        "model.output is \"words\" when \"logits\", \"scores\" or \"none\" is "
+        "model.output is \"words\" when \"logits\", \"scores\", \"drafts\" or "
+        "\"none\" is "
         "needed");
   check("/model/pooling", 1, "model.pooling is 1 when a string is needed");
   check("/programs/0/model/tied", 1,
@@ -143,7 +144,7 @@ TEST(ManifestTest, ChecksEveryField) {
         "programs[0].arena_bytes is -5 when an integer from 0 to "
         "70368744177664 is needed");
   const std::string logits = "programs is an array when logits of 40 values "
-                             "as an output of the first program is needed";
+                             "as an output of \"forward\" is needed";
   check("/programs/0/outputs", json::array(), logits);
   check("/programs/0/outputs/0/width", 41, logits);
   check("/programs/0/outputs/0/stride", 39,
@@ -272,7 +273,53 @@ TEST(ManifestTest, ReadsWhatTheModelGives) {
               "\"yes\" and \"no\" is needed");
   EXPECT_EQ(error({{"output", "scores"}, {"labels", {"yes", "no"}}}, 40),
             "f: in its manifest, programs is an array when logits of 2 values "
-            "as an output of the first program is needed");
+            "as an output of \"forward\" is needed");
+}
+
+TEST(ManifestTest, ReadsTheTokensOfDrafts) {
+  const auto parse = [](const json &tokens, int64_t width,
+                        const json &model = {{"output", "drafts"}}) {
+    json manifest = json::parse(handmadeManifest());
+    manifest["model"].update(model);
+    manifest["programs"][0]["model"]["tokens"] = tokens;
+    manifest["programs"][0]["outputs"][0]["width"] = width;
+    manifest["programs"][0]["outputs"][0]["stride"] = (width + 15) / 16 * 16;
+    return parseManifest(manifest.dump(), "f", 64);
+  };
+  const Manifest drafts = parse({2, 3, 36}, 3);
+  EXPECT_EQ(drafts.model.output.kind, OutputKind::Drafts);
+  EXPECT_EQ(drafts.model.outputWidth(), 3);
+  EXPECT_EQ(drafts.tokenLogits(drafts.forward()), 3);
+  EXPECT_EQ(drafts.forward().model.tokenOf(2), 36);
+  const Manifest all = parseManifest(handmadeManifest(), "f", 64);
+  EXPECT_EQ(all.tokenLogits(all.forward()), 37);
+  EXPECT_EQ(all.forward().model.tokenOf(2), 2);
+  EXPECT_EQ(all.draftHead(), nullptr);
+
+  const auto error = [&](const auto &...of) {
+    return messageOf([&] { parse(of...); });
+  };
+  EXPECT_EQ(
+      error(json({2, 2}), 2),
+      "f: in its manifest, programs[0].model.tokens[1] is 2 when an integer "
+      "from 3 to 39 is needed");
+  EXPECT_EQ(
+      error(json({40}), 1),
+      "f: in its manifest, programs[0].model.tokens[0] is 40 when an integer "
+      "from 0 to 39 is needed");
+  EXPECT_EQ(
+      error(json::array(), 40),
+      "f: in its manifest, programs[0].model.tokens is an array when at least "
+      "one id is needed");
+  EXPECT_EQ(error(json({2, 38}), 2),
+            "f: in its manifest, programs is an array when ids below 37 as the "
+            "tokens of \"forward\" is needed");
+  EXPECT_EQ(error(json({2, 3}), 40),
+            "f: in its manifest, programs is an array when logits of 2 values "
+            "as an output of \"forward\" is needed");
+  EXPECT_EQ(error(json({2}), 1, json({{"output", "none"}})),
+            "f: in its manifest, model.output is \"none\" when \"drafts\" just "
+            "where the first program has \"tokens\" is needed");
 }
 
 TEST(ModelOutputTest, RefusesWhatTheModelLacks) {
@@ -291,6 +338,15 @@ TEST(ModelOutputTest, RefusesWhatTheModelLacks) {
       "the embedding; it embeds texts only (qwen-run embed, /v1/embeddings)";
   EXPECT_EQ(messageOf([&] { output.requireLogits("m"); }), none);
   EXPECT_EQ(messageOf([&] { output.requireScores("m"); }), none);
+  EXPECT_EQ(messageOf([&] { output.requireDrafts("m"); }), none);
+  output.kind = OutputKind::Drafts;
+  output.tokens = {3, 5};
+  const std::string drafts =
+      "m has logits of 2 tokens only: it drafts for other models "
+      "(--speculate); compile it without --draft-vocabulary for all logits";
+  EXPECT_EQ(messageOf([&] { output.requireDrafts("m"); }), "");
+  EXPECT_EQ(messageOf([&] { output.requireLogits("m"); }), drafts);
+  EXPECT_EQ(messageOf([&] { output.requireScores("m"); }), drafts);
   output.kind = OutputKind::Scores;
   EXPECT_EQ(messageOf([&] { output.requireScores("m"); }), "");
   EXPECT_EQ(messageOf([&] { output.requireLogits("m"); }),

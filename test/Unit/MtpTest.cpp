@@ -7,21 +7,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "CompiledHead.h"
 #include "ReferenceReader.h"
 
-#include "calibration/LoadedPrograms.h"
-
-#include "engine/Batcher.h"
-#include "engine/Engine.h"
 #include "engine/Step.h"
 #include "engine/drafters/Drafters.h"
 #include "qwen/ABI/DraftHead.h"
-#include "qwen/Compiler/Compiler.h"
-#include "qwen/Dialect/QwenDialect.h"
-#include "qwen/Import/Models/Import.h"
-#include "qwen/Transforms/Passes.h"
-
-#include "mlir/Pass/PassManager.h"
 
 #include <gtest/gtest.h>
 
@@ -31,59 +22,8 @@ using namespace qwen;
 using namespace qwen::test;
 
 namespace {
-constexpr int64_t kMost = 160;
 /// Tokens that a head drafts behind a prompt.
 constexpr int kDepth = 4;
-constexpr int64_t kStepBack = 7;
-
-struct Case {
-  const char *model;
-  WeightFormat weights;
-  bool rotated;
-};
-
-/// A hybrid that is compiled with its head.
-class CompiledHead {
-public:
-  explicit CompiledHead(const Case &of)
-      : path(std::string(QWEN_SOURCE_DIR "/test/Inputs/checkpoints/") +
-             of.model) {
-    loadDialects(context);
-    const ImportedModel model =
-        importCheckpoint(path, context, kModelPrograms, {.draftHead = true});
-    mlir::ModuleOp module = *model.module;
-    mlir::Builder builder(&context);
-    for (mlir::func::FuncOp program : programsOf(module)) {
-      program->setAttr(kStepBackAttr, builder.getI64IntegerAttr(kStepBack));
-      for (const char *count : {kAllName, kWantedName})
-        setLimit(program, count, kMost);
-    }
-    if (of.rotated) {
-      mlir::PassManager manager(&context);
-      manager.addPass(createRotate());
-      EXPECT_TRUE(mlir::succeeded(manager.run(module)));
-    }
-    loaded.emplace(compileProgram(module, {.weights = of.weights}), 2 * kMost);
-    manifest = loaded->manifest;
-    manifest.model.tokenizerVocab = manifest.model.vocabSize;
-    packImage(module, model.checkpoint->weights(), image);
-    weights.emplace(mapImage(image));
-  }
-
-  Engine engine(const EngineOptions &options = {}) {
-    return Engine(manifest, weights->data(), loaded->entries, pool, options);
-  }
-
-  const std::string path;
-  Manifest manifest;
-
-private:
-  mlir::MLIRContext context;
-  ThreadPool pool{2};
-  MemoryFile image;
-  std::optional<LoadedPrograms> loaded;
-  std::optional<Mapping> weights;
-};
 
 /// Appends a row.
 void append(Values &to, std::span<const float> row) {
@@ -95,7 +35,15 @@ int32_t likeliest(const Values &logits) {
                               logits.begin());
 }
 
-class Mtp : public testing::TestWithParam<Case> {
+/// The likeliest one of `tokens`, or of all if there are none.
+int32_t likeliest(const Values &logits, const std::vector<int32_t> &tokens) {
+  if (tokens.empty())
+    return likeliest(logits);
+  return std::ranges::max(
+      tokens, {}, [&](int32_t id) { return logits[static_cast<size_t>(id)]; });
+}
+
+class Mtp : public testing::TestWithParam<HeadCase> {
 protected:
   /// Runs a prompt in `forward`. Returns the rows of its tokens, one after
   /// another.
@@ -195,11 +143,11 @@ TEST_P(Mtp, HasTheLogitsOfTransformersAndTheBitsOfPlainCpp) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, Mtp,
-    testing::Values(Case{"qwen3_5-bf16", WeightFormat::F32, false},
-                    Case{"qwen3_5-bf16", WeightFormat::F32, true},
-                    Case{"qwen3_5-bf16", WeightFormat::Q8_0, false},
-                    Case{"qwen3_5-moe-bf16", WeightFormat::F32, false},
-                    Case{"qwen3-next-bf16", WeightFormat::F32, false}),
+    testing::Values(HeadCase{"qwen3_5-bf16", WeightFormat::F32, false},
+                    HeadCase{"qwen3_5-bf16", WeightFormat::F32, true},
+                    HeadCase{"qwen3_5-bf16", WeightFormat::Q8_0, false},
+                    HeadCase{"qwen3_5-moe-bf16", WeightFormat::F32, false},
+                    HeadCase{"qwen3-next-bf16", WeightFormat::F32, false}),
     [](const auto &info) {
       std::string name = info.param.model;
       std::ranges::replace(name, '-', '_');
@@ -214,8 +162,10 @@ constexpr int64_t kKept = 32;
 /// Compares the drafts of the head with plain C++, which reads all rows anew.
 class CheckedMtp final : public Drafter {
 public:
-  CheckedMtp(Engine &engine, const ReferenceDraftHead &head, int64_t &checked)
-      : drafter(makeMtp(engine)), head(head), checked(checked) {}
+  CheckedMtp(Engine &engine, const ReferenceDraftHead &head, int64_t &checked,
+             std::vector<int32_t> tokens = {})
+      : drafter(makeMtp(engine)), head(head), checked(checked),
+        allowed(std::move(tokens)) {}
 
   void begin(const Track &track) override {
     drafter->begin(track);
@@ -234,7 +184,7 @@ public:
          i + 1 < settled.size(); ++i)
       row = sequence.run(head.input(settled[i + 1], rows[i]));
     for (int32_t token : tokens) {
-      EXPECT_EQ(token, likeliest(head.model.logits(row)));
+      EXPECT_EQ(token, likeliest(head.model.logits(row), allowed));
       row = sequence.run(head.input(token, row));
       ++checked;
     }
@@ -254,64 +204,9 @@ private:
   const std::unique_ptr<Drafter> drafter;
   const ReferenceDraftHead &head;
   int64_t &checked;
+  const std::vector<int32_t> allowed;
   int64_t prompt = 0;
   std::vector<Values> rows;
-};
-
-struct Answer {
-  std::vector<int32_t> ids;
-  std::vector<float> logprobs;
-  std::optional<EndReason> end;
-
-  bool operator==(const Answer &) const = default;
-};
-
-class MtpDrafts : public testing::Test {
-protected:
-  static Request requestOf(int number) {
-    Request request;
-    for (int i = 0; i < 1 + 29 * number; ++i)
-      request.prompt.ids.push_back((number + 37 * i * i + 11 * i) % 300);
-    request.maxTokens = 50 + number;
-    request.sampling.temperature = static_cast<float>(number % 3) * 0.4F;
-    request.sampling.repetitionPenalty = number % 2 ? 1.2F : 1.0F;
-    request.sampling.seed = static_cast<uint64_t>(number);
-    request.logprobs = 0;
-    return request;
-  }
-
-  /// Answers requests [first, first + count).
-  std::vector<Answer> answer(int first, int count, const EngineOptions &options,
-                             const BatcherOptions &rules) {
-    Engine engine = model.engine(options);
-    Batcher batcher(engine, rules);
-    std::vector<Answer> answers(static_cast<size_t>(count));
-    for (int i = 0; i < count; ++i) {
-      Request request = requestOf(first + i);
-      Answer &of = answers[static_cast<size_t>(i)];
-      request.onToken = [&](const TokenEvent &event) {
-        of.ids.push_back(event.id);
-        of.logprobs.push_back(event.logprob);
-        return true;
-      };
-      request.onEnd = [&](const Ending &ending) { of.end = ending.reason; };
-      batcher.add(std::make_unique<Job>(std::move(request), i + 1,
-                                        model.manifest.model));
-    }
-    while (!batcher.isIdle())
-      batcher.step();
-    counts = batcher.counts();
-    return answers;
-  }
-
-  /// Compiled once for all tests.
-  static CompiledHead &sharedHead() {
-    static CompiledHead head({"qwen3_5-bf16", WeightFormat::Q8_0, false});
-    return head;
-  }
-
-  CompiledHead &model = sharedHead();
-  BatcherCounts counts;
 };
 } // namespace
 
@@ -345,6 +240,28 @@ TEST_F(MtpDrafts, AreThoseOfPlainCpp) {
     answer(number, 1, {}, {.drafter = make, .drafts = 3});
     EXPECT_GT(checked, 40);
   }
+}
+
+// Every third token.
+TEST_F(MtpDrafts, HaveTheTokensOfATrimmedHead) {
+  std::vector<int32_t> tokens;
+  for (int32_t id = 1; id < 320; id += 3)
+    tokens.push_back(id);
+  const HeadCase of = {"qwen3_5-bf16", WeightFormat::Q8_0, false};
+  CompiledHead trimmed(of, tokens);
+  EXPECT_EQ(trimmed.manifest.draftHead()->model.tokens, tokens);
+  EXPECT_EQ(trimmed.manifest.draftHead()->logits()->width, 107);
+  EXPECT_TRUE(trimmed.manifest.forward().model.tokens.empty());
+  const ReferenceDraftHead head =
+      ModelReader(model.path, of.weights, {}).readDraftHead(KvFormat::F32);
+  int64_t checked = 0;
+  const MakeDrafterFn make = [&](Engine &engine) {
+    return std::make_unique<CheckedMtp>(engine, head, checked, tokens);
+  };
+  const std::vector<Answer> expected = answer(3, 1, {}, {});
+  EXPECT_EQ(answer(trimmed, 3, 1, {}, {.drafter = make, .drafts = 3}),
+            expected);
+  EXPECT_GT(checked, 40);
 }
 
 TEST_F(MtpDrafts, NeedAHead) {

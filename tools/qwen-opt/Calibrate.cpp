@@ -73,7 +73,7 @@ std::string qwen::calibrationFolder(const std::string &output) {
   return output + ".calibration";
 }
 
-static std::string readText(const std::string &path) {
+std::string qwen::readTextFile(const std::string &path) {
   const File file(path);
   if (file.size() > Tokenizer::kMaxTextBytes)
     throw Error(part::file(path) + " has " + part::found(file.size()) +
@@ -89,7 +89,7 @@ qwen::calibrationText(const CalibrateFlags &flags,
                       const std::string &checkpoint,
                       const std::string &option) {
   const bool isOwn = flags.text.empty() || flags.text == kNoValue;
-  return [=, text = isOwn ? "" : readText(flags.text),
+  return [=, text = isOwn ? "" : readTextFile(flags.text),
           name = isOwn ? "the text of qwen-opt"
                        : flags.text](const QuantizeInput &input) {
     if (!input.tokenizer)

@@ -36,6 +36,9 @@ std::optional<Quantizer> chooseQuantizer(const Command &command,
                                          const CalibrateFlags &flags,
                                          const std::string &name);
 
+/// The text of a file. Throws Error if it cannot be read or is too long.
+std::string readTextFile(const std::string &path);
+
 /// The folder in which a calibration for `output` saves finished sublayers.
 std::string calibrationFolder(const std::string &output);
 

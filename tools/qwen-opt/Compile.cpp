@@ -149,6 +149,7 @@ static void compile(CompileArguments &arguments) {
   std::vector<std::string> lines;
   addCalibrationHooks(arguments.calibrate, arguments.options.quantizer,
                       arguments.checkpoint, saved, lines, hooks);
+  addDraftHook(arguments.drafts, hooks);
   MemoryFile planned;
   planWithin(arguments, planned);
   std::optional<ProgressBar> bar;
@@ -192,6 +193,8 @@ static void checkArguments(const Command &command,
     throw UsageError(command, "CHECKPOINT is missing");
   if (!command.option("--emit").isGiven() && !command.option("-o").isGiven())
     throw UsageError(command, "-o or --emit is missing");
+  if (arguments.drafts.tokens && !command.option("-o").isGiven())
+    throw UsageError(command, "--draft-vocabulary needs -o");
   if (arguments.progress >= 0 && fcntl(arguments.progress, F_GETFD) < 0)
     throw UsageError(command, "--progress has " +
                                   std::to_string(arguments.progress) +

@@ -180,6 +180,7 @@ static void addChanges(const Command &command, CompileArguments &arguments) {
   command.addFlag("--mtp", arguments.options.draftHead,
                   "Compile the checkpoint's draft head (mtp.* of Qwen3.5, "
                   "Qwen3.6 and Qwen3-Next), too, as a program of its own");
+  addDraftVocabulary(command, arguments.drafts);
   command
       .addText("--chat-template", arguments.chatTemplate,
                "File with a chat template (Jinja); default is the "

@@ -5,6 +5,7 @@
 
 #include "Budget.h"
 #include "Calibrate.h"
+#include "DraftVocabulary.h"
 
 #include "qwen/Compiler/Compiler.h"
 
@@ -22,6 +23,7 @@ struct CompileArguments {
   CompileOptions options;
   CalibrateFlags calibrate;
   BudgetFlags budget;
+  DraftFlags drafts;
   CompileHooks hooks;
   bool verify = false, list = false, json = false;
   /// An open file descriptor, or -1.

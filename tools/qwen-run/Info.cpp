@@ -93,8 +93,10 @@ static void print(std::ostream &out, const ProgramInfo &program) {
       << "heads      " << model.heads << ", kv " << model.kvHeads << ", of "
       << model.headDim << "\n"
       << "vocabulary " << model.vocabSize << " rows, "
-      << (model.tied ? "tied" : "untied") << "\n"
-      << "arena      " << bytesText(static_cast<uint64_t>(program.arenaBytes))
+      << (model.tied ? "tied" : "untied") << "\n";
+  if (!model.tokens.empty())
+    out << "drafts     " << model.tokens.size() << " tokens\n";
+  out << "arena      " << bytesText(static_cast<uint64_t>(program.arenaBytes))
       << " for calls of " << program.limits.tokens << " tokens and "
       << program.limits.rows << " rows\n";
 }

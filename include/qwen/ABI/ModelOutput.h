@@ -31,11 +31,13 @@ enum class OutputKind : uint8_t {
   Logits,
   /// A score for each label.
   Scores,
+  /// A logit for each token that a draft can be: the model is for drafts alone.
+  Drafts,
   /// Nothing: the model only gives hidden values.
   None,
 };
 
-/// Returns "logits", "scores" or "none".
+/// Returns "logits", "scores", "drafts" or "none".
 std::string_view outputKindName(OutputKind kind);
 std::optional<OutputKind> parseOutputKind(std::string_view name);
 
@@ -53,6 +55,8 @@ struct ModelOutput {
   OutputKind kind = OutputKind::Logits;
   /// The name of each score, in order.
   std::vector<std::string> labels = {};
+  /// The ids of the logits of drafts, ascending.
+  std::vector<int32_t> tokens = {};
   std::string pooling = std::string(kLastPooling);
 
   bool operator==(const ModelOutput &) const = default;
@@ -60,13 +64,18 @@ struct ModelOutput {
   /// Outputs of the last product. The code of a model that gives nothing has
   /// the product with the embedding, which the runtime never runs.
   int64_t width(int64_t vocabSize) const {
+    if (kind == OutputKind::Drafts)
+      return std::ssize(tokens);
     return kind == OutputKind::Scores ? std::ssize(labels) : vocabSize;
   }
 
   /// Throw NoOutput, which begins with the name `owner` of the model, if
-  /// it does not give logits; if it can score no document; and if the last
-  /// token has not the embedding.
+  /// it gives nothing but hidden values; if it does not give logits of all ids;
+  /// if it cannot draft; if it can score no document; and if the last token has
+  /// not the embedding.
+  void requireRows(const std::string &owner) const;
   void requireLogits(const std::string &owner) const;
+  void requireDrafts(const std::string &owner) const;
   void requireScores(const std::string &owner) const;
   void requireEmbedding(const std::string &owner) const;
 };

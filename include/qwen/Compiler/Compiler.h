@@ -122,6 +122,11 @@ struct CompileHooks {
   /// Chooses layers that the model loses. `input` has no formats yet. Another
   /// compile may run meanwhile.
   std::function<Pruning(const QuantizeInput &input)> chooseLayers = {};
+  /// Chooses the ids that the head of drafts has, ascending: the draft head's,
+  /// or without one the model's, which is for drafts alone then. `input` has no
+  /// formats yet. Another compile may run meanwhile.
+  std::function<std::vector<int32_t>(const QuantizeInput &input)>
+      chooseDraftTokens = {};
   /// Changes values before they are rotated, so that a quantizer loses less
   /// (awq). Returns what the manifest records about its text. Another compile
   /// may run meanwhile.

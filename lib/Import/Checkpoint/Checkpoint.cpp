@@ -165,7 +165,7 @@ void Checkpoint::settleOutput() {
 }
 
 void Checkpoint::noteOutput() {
-  const auto &[kind, labels, pooling] = model.output;
+  const auto &[kind, labels, tokens, pooling] = model.output;
   if (kind == OutputKind::None)
     model.notes.emplace_back(
         "no logits: the checkpoint has no lm_head.weight and "

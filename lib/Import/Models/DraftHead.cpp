@@ -32,6 +32,10 @@ qwen::configOfDraftHead(const ModelConfig &text, const StoredTensors &tensors) {
   head.layers = 1;
   head.layerKinds = {FullAttention()};
   head.mlpKinds = {text.mlpKinds.back()};
+  if (!text.draftTokens.empty()) {
+    head.output.kind = OutputKind::Drafts;
+    head.output.tokens = text.draftTokens;
+  }
   return head;
 }
 

@@ -41,6 +41,8 @@ ImportedModel qwen::importCheckpoint(const std::filesystem::path &path,
     removed = checkpoint->removeLayers(options.pruning);
   if (options.scaling)
     checkpoint->scaleRope(*options.scaling);
+  if (!options.draftTokens.empty())
+    checkpoint->trimHead(options.draftTokens);
   checkpoint->orderColumns();
   ModuleBuilder module(*checkpoint, context);
   build(programs, module);

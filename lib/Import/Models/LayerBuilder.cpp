@@ -243,7 +243,10 @@ Value LayerBuilder::head(Value input) {
     return module.weight(scope.beside(name), {outputs, config.hiddenSize});
   };
   LmHeadOp::Properties head;
-  if (config.output.kind == OutputKind::Scores)
+  if (config.output.kind == OutputKind::Drafts)
+    head.setWeight(module.weight(scope.weight(kTrimmedHead),
+                                 {outputs, config.hiddenSize}));
+  else if (config.output.kind == OutputKind::Scores)
     head.setWeight(matrix("score.weight"));
   else if (config.output.kind == OutputKind::None || config.tied)
     head.setWeight(embeddingWeight());

@@ -87,6 +87,9 @@ static DictionaryAttr factsOf(const ModelConfig &config, Builder &builder) {
   };
   add("architecture", builder.getStringAttr(StringRef(architecture)));
   add("max_context", attributeOf(builder, config.maxPosition));
+  if (const auto &tokens = config.output.tokens; !tokens.empty())
+    add("tokens", builder.getDenseI64ArrayAttr(llvm::SmallVector<int64_t>(
+                      tokens.begin(), tokens.end())));
   if (const ExpertsShape *experts = config.experts())
     add("experts", builder.getDictionaryAttr(factsOf<ExpertsShape>(
                        kExpertsFacts, *experts, builder)));

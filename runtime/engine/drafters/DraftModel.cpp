@@ -103,6 +103,7 @@ private:
   void receive(std::span<const Engine::Row> rows);
 
   Engine &engine;
+  const ProgramInfo &program;
   /// Most positions of a place, and most drafts of a step.
   const int64_t positions;
   const int64_t most;
@@ -121,18 +122,20 @@ private:
 } // namespace
 
 DraftModel::DraftModel(Engine &target, Engine &draft)
-    : engine(draft), positions(std::min(positionsOf(draft.manifest()),
-                                        draft.state().pages() * kPageTokens)),
+    : engine(draft), program(draft.manifest().forward()),
+      positions(std::min(positionsOf(draft.manifest()),
+                         draft.state().pages() * kPageTokens)),
       most(std::min({stepBackOf(draft.manifest()) + 1,
                      std::max<int64_t>(1, positions / 4),
                      target.maxCallRows()})),
       readTokens(std::max(draft.maxCallTokens(), kReadTokens)),
       receiver([this](std::span<const Engine::Row> rows) { receive(rows); }) {
-  const ModelInfo &model = draft.manifest().model;
+  const Manifest &manifest = draft.manifest();
   SamplerOptions greedy;
   greedy.temperature = 0;
-  const int64_t tokens =
-      std::min(model.tokenizerVocab, target.manifest().model.tokenizerVocab);
+  const int64_t logits = manifest.model.outputWidth();
+  const int64_t drawn = std::min(manifest.tokenLogits(program),
+                                 target.manifest().model.tokenizerVocab);
   const int64_t count = std::min<int64_t>(draft.state().maxSequences(),
                                           draft.state().pages() /
                                               ceilDiv(positions, kPageTokens));
@@ -140,7 +143,7 @@ DraftModel::DraftModel(Engine &target, Engine &draft)
   for (int64_t i = 0; i < count; ++i) {
     // A copy of a sampler would have no room.
     Place &place = places.emplace_back(
-        Place{draft.state().open(), Sampler(greedy, model.vocabSize, tokens)});
+        Place{draft.state().open(), Sampler(greedy, logits, drawn)});
     place.ran.reserve(static_cast<size_t>(most));
     place.drafts.reserve(static_cast<size_t>(most));
   }
@@ -249,7 +252,8 @@ void DraftModel::receive(std::span<const Engine::Row> rows) {
   const auto draw = [&](size_t i) {
     Place &place = *owners[rows[i].index];
     try {
-      place.drafts.push_back(place.sampler.sample(rows[i].values, 0));
+      place.drafts.push_back(
+          program.model.tokenOf(place.sampler.sample(rows[i].values, 0)));
     } catch (const Error &) {
       // No token can be drawn.
       place.count = 0;

@@ -5,8 +5,6 @@
 #include "engine/Engine.h"
 #include "engine/drafters/DraftModel.h"
 
-#include "qwen/ABI/DraftHead.h"
-
 #include <algorithm>
 #include <array>
 
@@ -20,17 +18,12 @@ int64_t qwen::stepBackOf(const Manifest &manifest) {
   return most;
 }
 
-static bool hasDraftHead(const Manifest &manifest) {
-  return std::ranges::find(manifest.programs, kDraftHeadName,
-                           &ProgramInfo::name) != manifest.programs.end();
-}
-
 Speculate qwen::bestDrafter(const Manifest &manifest) {
-  return hasDraftHead(manifest) ? Speculate::Mtp : Speculate::Lookup;
+  return manifest.draftHead() ? Speculate::Mtp : Speculate::Lookup;
 }
 
 std::string qwen::whyNoDrafts(Speculate which, const Manifest &manifest) {
-  if (which == Speculate::Mtp && !hasDraftHead(manifest))
+  if (which == Speculate::Mtp && !manifest.draftHead())
     return "it has no draft head; compile a checkpoint that has one with --mtp";
   if (stepBackOf(manifest) == 0)
     return "its fixed state cannot step back; compile it with --step-back";

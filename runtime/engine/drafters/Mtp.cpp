@@ -106,9 +106,7 @@ public:
 
 private:
   static const LimitsInfo &limitsOf(const Engine &engine) {
-    return std::ranges::find(engine.manifest().programs, kDraftHeadName,
-                             &ProgramInfo::name)
-        ->limits;
+    return engine.manifest().draftHead()->limits;
   }
   /// Each sequence has all its pages. Only the layer of the head is written.
   static EngineOptions optionsOf(const Engine &engine) {
@@ -181,11 +179,12 @@ private:
 
   /// The likeliest token.
   int32_t best() const {
+    const ProgramInfo &program = *head->manifest().draftHead();
     const std::span<const float> logits =
         head->row(kDraftHeadName, kLogitsName, 0)
-            .first(static_cast<size_t>(head->manifest().model.tokenizerVocab));
-    return static_cast<int32_t>(std::ranges::max_element(logits) -
-                                logits.begin());
+            .first(static_cast<size_t>(head->manifest().tokenLogits(program)));
+    return program.model.tokenOf(std::ranges::max_element(logits) -
+                                 logits.begin());
   }
 
   const int64_t kept;

@@ -99,6 +99,12 @@ public:
   /// layers break the pattern of a hybrid.
   std::set<std::string> removeLayers(const Pruning &pruning);
 
+  /// Gives the program that drafts a head of the rows of `tokens`, which are
+  /// ascending ids, and its configuration OutputKind::Drafts: the draft head if
+  /// the checkpoint was opened for it and has one, else the text model. Throws
+  /// Error if the model gives no logits.
+  void trimHead(const std::vector<int32_t> &tokens);
+
   /// The name that the tensor `name` of the Hugging Face model has in this
   /// checkpoint.
   virtual std::string ownName(std::string_view name) const {

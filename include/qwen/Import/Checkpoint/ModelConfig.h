@@ -219,6 +219,8 @@ struct RopeScaling {
 struct ModelConfig : ModelShape {
   Architecture architecture;
   ModelOutput output = {};
+  /// The ids that its draft head can guess, ascending; empty: all.
+  std::vector<int32_t> draftTokens = {};
   /// One for each layer.
   std::vector<LayerKind> layerKinds;
   std::vector<MlpKind> mlpKinds;

@@ -17,6 +17,9 @@ inline constexpr std::string_view kTextModel =
 inline constexpr std::string_view kLayers =
     kTextLayers.substr(kTextModel.size());
 
+/// The path in its scope of a head of some tokens (Checkpoint::trimHead).
+inline constexpr std::string_view kTrimmedHead = "lm_head.weight";
+
 /// The prefixes of the names of a program's weights and ops. The default is the
 /// text model of a checkpoint. The characters must outlive the scope.
 struct ModelScope {

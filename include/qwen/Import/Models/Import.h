@@ -34,6 +34,8 @@ struct ImportOptions {
   std::optional<RopeScaling> scaling = {};
   /// Whether a draft head of the checkpoint becomes a program.
   bool draftHead = false;
+  /// The ids that drafts have (Checkpoint::trimHead); empty: all.
+  std::vector<int32_t> draftTokens = {};
 };
 
 struct ImportedModel {
@@ -63,8 +65,8 @@ struct ImportedModel {
 /// (Known.h) or an expression of `ignoredTensors` matches its name in the file.
 /// Each of these must match such a tensor. The adapters are merged in their
 /// order; throws Error like mergeAdapter. Then the layers of `pruning` are
-/// removed (Checkpoint::removeLayers) and positions are scaled
-/// (Checkpoint::scaleRope).
+/// removed (Checkpoint::removeLayers), positions are scaled
+/// (Checkpoint::scaleRope), and the head of drafts is trimmed.
 ImportedModel
 importCheckpoint(const std::filesystem::path &path, mlir::MLIRContext &context,
                  llvm::ArrayRef<ModelProgram> programs = kModelPrograms,

@@ -49,6 +49,8 @@ static ordered_json capabilitiesOf(const Service &service) {
   case OutputKind::Scores:
     words.push_back("rerank");
     break;
+  case OutputKind::Drafts:
+    break;
   }
   if (service.tools.format)
     words.push_back("tools");
