@@ -52,17 +52,20 @@ public:
     }
     loaded.emplace(compileProgram(module, {.weights = of.weights}), 2 * kMost);
     manifest = loaded->manifest;
+    entries = loaded->entries;
     manifest.model.tokenizerVocab = manifest.model.vocabSize;
     packImage(module, model.checkpoint->weights(), image);
     weights.emplace(mapImage(image));
   }
 
   Engine engine(const EngineOptions &options = {}) {
-    return Engine(manifest, weights->data(), loaded->entries, pool, options);
+    return Engine(manifest, weights->data(), entries, pool, options);
   }
 
   const std::string path;
   Manifest manifest;
+  /// By the programs of the manifest.
+  std::vector<ForwardFn *> entries;
 
 private:
   mlir::MLIRContext context;

@@ -12,6 +12,7 @@
 
 #include "engine/Step.h"
 #include "engine/drafters/Drafters.h"
+#include "engine/drafters/ForwardingDrafter.h"
 #include "qwen/ABI/DraftHead.h"
 
 #include <gtest/gtest.h>
@@ -160,23 +161,20 @@ namespace {
 constexpr int64_t kKept = 32;
 
 /// Compares the drafts of the head with plain C++, which reads all rows anew.
-class CheckedMtp final : public Drafter {
+class CheckedMtp final : public ForwardingDrafter {
 public:
   CheckedMtp(Engine &engine, const ReferenceDraftHead &head, int64_t &checked,
              std::vector<int32_t> tokens = {})
-      : drafter(makeMtp(engine)), head(head), checked(checked),
+      : ForwardingDrafter(makeMtp(engine)), head(head), checked(checked),
         allowed(std::move(tokens)) {}
 
   void begin(const Track &track) override {
-    drafter->begin(track);
+    ForwardingDrafter::begin(track);
     prompt = track.settledSize();
-  }
-  int64_t strength(const Track &track) override {
-    return drafter->strength(track);
   }
   void draft(const Track &track, int64_t most,
              std::vector<int32_t> &tokens) override {
-    drafter->draft(track, most, tokens);
+    ForwardingDrafter::draft(track, most, tokens);
     ReferenceSequence sequence(head.model);
     const std::span<const int32_t> settled = track.settled();
     Values row;
@@ -190,7 +188,7 @@ public:
     }
   }
   void follow(Step &step) override {
-    drafter->follow(step);
+    ForwardingDrafter::follow(step);
     for (const auto &[track, position, row] : step.tokens()) {
       const auto at = static_cast<size_t>(position);
       rows.resize(std::max(rows.size(), at + 1));
@@ -198,10 +196,8 @@ public:
       append(rows[at], step.row(kForwardName, kHiddenRowsName, row));
     }
   }
-  void end(const Track &track) override { drafter->end(track); }
 
 private:
-  const std::unique_ptr<Drafter> drafter;
   const ReferenceDraftHead &head;
   int64_t &checked;
   const std::vector<int32_t> allowed;
@@ -262,6 +258,89 @@ TEST_F(MtpDrafts, HaveTheTokensOfATrimmedHead) {
   EXPECT_EQ(answer(trimmed, 3, 1, {}, {.drafter = make, .drafts = 3}),
             expected);
   EXPECT_GT(checked, 40);
+}
+
+// A call for each place, whatever the number of answers is.
+TEST_F(MtpDrafts, OfABatchTakeACallForEachPlace) {
+  /// Counts the calls of the head.
+  class Counting final : public ForwardingDrafter {
+  public:
+    Counting(Engine &engine, std::vector<DraftCall> &made)
+        : ForwardingDrafter(makeMtp(engine)), made(made) {}
+    void prepare(std::span<const DraftOrder> orders) override {
+      ForwardingDrafter::prepare(orders);
+      made.insert(made.end(), calls().begin(), calls().end());
+      if (orders.size() == 4)
+        EXPECT_LE(std::ssize(calls()),
+                  std::ranges::max(orders, {}, &DraftOrder::count).count);
+    }
+
+  private:
+    std::vector<DraftCall> &made;
+  };
+  std::vector<DraftCall> made;
+  const EngineOptions options = {.sequences = 4};
+  const std::vector<Answer> expected = answer(0, 4, options, {});
+  const MakeDrafterFn make = [&](Engine &engine) {
+    return std::make_unique<Counting>(engine, made);
+  };
+  EXPECT_EQ(answer(0, 4, options, {.drafter = make, .drafts = 3}), expected);
+  EXPECT_GT(std::ranges::count(made, 4, &DraftCall::rows), 30);
+}
+
+/// The head of a model, and the token whose numbers it finds not finite.
+static ForwardFn *wholeHead;
+static int32_t brokenId;
+
+static void breakingHead(const Context *context, int32_t thread,
+                         int32_t threads) {
+  wholeHead(context, thread, threads);
+  for (int64_t t = 0; thread == 0 && t < context->tokens(); ++t)
+    if (context->tokenIds[t] == brokenId)
+      context->counts[kTokensOfCall].flags[t] = 0;
+}
+
+// A number that is not finite ends the drafts of its answer, and of no other.
+TEST_F(MtpDrafts, EndWhereANumberIsNotFinite) {
+  /// Counts the drafts of each answer.
+  class Counting final : public ForwardingDrafter {
+  public:
+    Counting(Engine &engine, std::array<int64_t, 4> &counts)
+        : ForwardingDrafter(makeMtp(engine)), counts(counts) {}
+    void draft(const Track &track, int64_t most,
+               std::vector<int32_t> &tokens) override {
+      ForwardingDrafter::draft(track, most, tokens);
+      counts.at(track.job().id() - 1) += std::ssize(tokens);
+    }
+
+  private:
+    std::array<int64_t, 4> &counts;
+  };
+  std::array<int64_t, 4> drafts = {};
+  const MakeDrafterFn make = [&](Engine &engine) {
+    return std::make_unique<Counting>(engine, drafts);
+  };
+  const EngineOptions options = {.sequences = 4};
+  const std::vector<Answer> expected = answer(0, 4, options, {});
+  // The first token of the second answer that no other text has, not at once.
+  const auto isElsewhere = [&](int32_t id) {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const std::vector<int32_t> prompt =
+          requestOf(static_cast<int>(i)).prompt.ids;
+      if (std::ranges::count(prompt, id) ||
+          (i != 1 && std::ranges::count(expected[i].ids, id)))
+        return true;
+    }
+    return false;
+  };
+  const auto own = std::find_if_not(expected[1].ids.begin() + 8,
+                                    expected[1].ids.end(), isElsewhere);
+  ASSERT_NE(own, expected[1].ids.end());
+  brokenId = *own;
+  wholeHead = std::exchange(model.entries[1], &breakingHead);
+  EXPECT_EQ(answer(0, 4, options, {.drafter = make, .drafts = 3}), expected);
+  model.entries[1] = wholeHead;
+  EXPECT_LT(drafts[1], drafts[0]);
 }
 
 TEST_F(MtpDrafts, NeedAHead) {

@@ -10,6 +10,7 @@
 #include "Output.h"
 #include "engine/Batcher.h"
 #include "engine/drafters/Drafters.h"
+#include "engine/drafters/ForwardingDrafter.h"
 
 #include "qwen/Support/InputError.h"
 #include "qwen/Support/JsonValue.h"
@@ -95,42 +96,21 @@ namespace {
 using KnownDrafts = std::vector<std::map<int64_t, int32_t>>;
 
 /// Notes the drafts of another drafter. Request i + 1 is sequence i.
-class NotingDrafter final : public Drafter {
+class NotingDrafter final : public ForwardingDrafter {
 public:
   NotingDrafter(std::unique_ptr<Drafter> other, KnownDrafts &known)
-      : other(std::move(other)), known(known) {}
+      : ForwardingDrafter(std::move(other)), known(known) {}
 
-  void begin(const Track &track) override { other->begin(track); }
-  int64_t strength(const Track &track) override {
-    return other->strength(track);
-  }
-  std::optional<double> usualShare() const override {
-    return other->usualShare();
-  }
-  int64_t mostDrafts() const override { return other->mostDrafts(); }
-  double secondsBehind(const Track &track) override {
-    return other->secondsBehind(track);
-  }
-  void prepare(std::span<const DraftOrder> orders) override {
-    other->prepare(orders);
-  }
-  std::span<const DraftCall> calls() const override { return other->calls(); }
   void draft(const Track &track, int64_t most,
              std::vector<int32_t> &tokens) override {
-    other->draft(track, most, tokens);
+    ForwardingDrafter::draft(track, most, tokens);
     auto &notes = known[static_cast<size_t>(track.job().id()) - 1];
     notes.clear();
     for (size_t i = 0; i < tokens.size(); ++i)
       notes[track.settledSize() + static_cast<int64_t>(i)] = tokens[i];
   }
-  void follow(Step &step) override { other->follow(step); }
-  void accept(const Track &track, int64_t drafted, int64_t accepted) override {
-    other->accept(track, drafted, accepted);
-  }
-  void end(const Track &track) override { other->end(track); }
 
 private:
-  const std::unique_ptr<Drafter> other;
   KnownDrafts &known;
 };
 
