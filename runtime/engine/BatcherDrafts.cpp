@@ -47,7 +47,7 @@ void Batcher::orderDrafts(std::span<Track *const> tracks, int64_t left) {
     if (count <= 0)
       continue;
     left -= count;
-    orders.push_back({&track, count});
+    orders.push_back({&track, count, wishes[i].strength});
   }
 }
 
@@ -82,9 +82,14 @@ void Batcher::wish(std::span<Track *const> tracks, int64_t most) {
         wish.most =
             std::min({most, mostDrafts, drafter->mostDrafts(), job.mostDrafts(),
                       pages.room(*track, pages.spare()) - 1});
-      wish.behind = wish.most > 0 ? drafter->secondsBehind(*track) : 0;
+      if (wish.most <= 0)
+        return;
+      wish.other = drafter->otherStrength(*track);
+      if (wish.strength >= kModelStrength)
+        wish.behind = drafter->secondsBehind(*track);
     });
   }
+  draftPace.prefer(wishes, decoding);
   if (!fixedDrafts)
     draftPace.choose(wishes, decoding, most);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 using namespace qwen;
 
@@ -29,20 +30,24 @@ static constexpr double kOwnMemory = 24, kAllMemory = 200, kAllWeight = 2;
 /// Shares before there are drafts, with the weight of kFirstWeight drafts, as
 /// lookup has them in bench/texts.
 static constexpr double kFirstWeight = 4;
-static constexpr std::array<double, DraftShares::kClasses> kFirstShares = {
+static constexpr std::array<double, DraftShares::kKindClasses> kFirstShares = {
     0.5, 0.2, 0.3, 0.45, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9};
 
 size_t DraftShares::classOf(int64_t strength) {
+  if (strength >= kModelStrength)
+    return kKindClasses + classOf(strength - kModelStrength);
   const auto place = static_cast<uint64_t>(std::max<int64_t>(strength, 0));
   if (place < 8)
     return place;
   return std::min<size_t>(static_cast<size_t>(std::bit_width(place)) + 4,
-                          kClasses - 1);
+                          kKindClasses - 1);
 }
 
 DraftPace::DraftPace(int64_t rows, int64_t drafts) : steps(rows), calls(rows) {
   for (size_t i = 0; i < DraftShares::kClasses; ++i)
-    all.classes[i] = {kFirstWeight * kFirstShares[i], kFirstWeight};
+    all.classes[i] = {kFirstWeight *
+                          kFirstShares[i % DraftShares::kKindClasses],
+                      kFirstWeight};
   added.reserve(static_cast<size_t>(drafts));
   stepSeconds.reserve(static_cast<size_t>(drafts) + 1);
   rowsOfCalls.reserve(static_cast<size_t>(drafts));
@@ -71,7 +76,8 @@ void DraftPace::accept(DraftShares &shares, int64_t strength, int64_t drafted,
 }
 
 void DraftPace::expect(double share) {
-  all.classes.fill({kFirstWeight * share, kFirstWeight});
+  std::fill(all.classes.begin() + DraftShares::kKindClasses, all.classes.end(),
+            DraftShares::Share{kFirstWeight * share, kFirstWeight});
 }
 
 double DraftPace::chance(const DraftShares &shares, int64_t strength) const {
@@ -100,7 +106,37 @@ DraftWish *DraftPace::likeliest(std::span<DraftWish> wishes, double &best) {
   return found;
 }
 
+double DraftPace::speedOf(const DraftWish &wish, int64_t strength,
+                          size_t wishes, int64_t rows) const {
+  double tokens = static_cast<double>(rows), next = 1, ofCalls = 0;
+  double most = 0;
+  if (strength >= kModelStrength)
+    ofCalls = wish.behind / kStepsBehind;
+  for (int64_t i = 0; i < wish.most; ++i) {
+    next *= chance(*wish.shares, strength + i);
+    if (next < kLeastChance)
+      break;
+    tokens += next;
+    // A call makes drafts of all answers.
+    if (strength >= kModelStrength && calls.isMeasured())
+      ofCalls += calls.secondsOf(static_cast<int64_t>(wishes)) /
+                 static_cast<double>(wishes);
+    most = std::max(most, tokens / (steps.secondsOf(rows + i + 1) + ofCalls));
+  }
+  return most;
+}
+
+void DraftPace::prefer(std::span<DraftWish> wishes, int64_t rows) const {
+  for (DraftWish &wish : wishes)
+    if (wish.other >= 0 && wish.most > 0 &&
+        speedOf(wish, wish.other, wishes.size(), rows) >
+            speedOf(wish, wish.strength, wishes.size(), rows))
+      std::swap(wish.strength, wish.other);
+}
+
 double DraftPace::addToCalls(const DraftWish &wish) {
+  if (wish.strength < kModelStrength)
+    return 0;
   const auto place = static_cast<size_t>(wish.count);
   if (place == rowsOfCalls.size())
     rowsOfCalls.push_back(0);
@@ -132,7 +168,8 @@ void DraftPace::choose(std::span<DraftWish> wishes, int64_t rows,
     if (!wish || (next < kLeastChance && !added.empty()))
       break;
     ofCalls += addToCalls(*wish);
-    behind += wish->count == 0 ? wish->behind : 0;
+    if (wish->count == 0 && wish->strength >= kModelStrength)
+      behind += wish->behind;
     ++wish->count;
     added.push_back(wish);
     tokens += next;

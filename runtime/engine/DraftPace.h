@@ -20,11 +20,16 @@
 
 namespace qwen {
 
+/// The strength of drafts that a model makes (Drafter::strength). Others come
+/// without calls.
+inline constexpr int64_t kModelStrength = int64_t{1} << 40;
+
 /// Drafts and those that were right, by class. The last ones count most.
 struct DraftShares {
-  static constexpr size_t kClasses = 12;
-  /// The class of the draft at place `strength` (Drafter::strength): up to 7
-  /// each has its own, then each power of two.
+  /// Classes of drafts of a model, and of others.
+  static constexpr size_t kKindClasses = 12, kClasses = 2 * kKindClasses;
+  /// The class of the draft at place `strength` (Drafter::strength): of each
+  /// kind, up to 7 each has its own, then each power of two.
   static size_t classOf(int64_t strength);
 
   struct Share {
@@ -40,10 +45,12 @@ struct DraftWish {
   /// Drafter::strength, 0 or more.
   int64_t strength;
   int64_t most;
-  /// Drafter::secondsBehind.
+  /// Drafter::secondsBehind, which drafts of a model need.
   double behind = 0;
   /// What DraftPace::choose has chosen, at most `most`.
   int64_t count = 0;
+  /// Drafter::otherStrength, or -1.
+  int64_t other = -1;
 };
 
 class DraftPace {
@@ -54,6 +61,9 @@ public:
   /// Sets Drafter::usualShare, before there are drafts.
   void expect(double share);
 
+  /// Gives each wish the one of its two strengths that promises more tokens a
+  /// second, in a step that has `rows` rows without drafts.
+  void prefer(std::span<DraftWish> wishes, int64_t rows) const;
   /// Sets the counts of all wishes, for a step that has `rows` rows without
   /// drafts and has room for `most` drafts. Allocates nothing.
   void choose(std::span<DraftWish> wishes, int64_t rows, int64_t most);
@@ -73,6 +83,10 @@ private:
   /// The wish whose next draft is the likeliest, or null. `chances` are those
   /// of the last chosen drafts.
   DraftWish *likeliest(std::span<DraftWish> wishes, double &chance);
+
+  /// The most tokens a second with drafts of `strength` for one of `wishes`.
+  double speedOf(const DraftWish &wish, int64_t strength, size_t wishes,
+                 int64_t rows) const;
 
   /// Adds the next draft of a wish to the calls of the drafter. Returns the
   /// seconds that they take longer.

@@ -58,14 +58,20 @@ protected:
     draftManifest = manifest;
   }
 
+  /// With lookup beside the model if `beside`.
   void openWith(ForwardFn *entry, const EngineOptions &options, int64_t drafts,
-                int threads = 1) {
+                int threads = 1, bool beside = false) {
     draftEntry = entry;
     draftCalls = lastPosition = draftTokens = 0;
     draftTexts.clear();
     EngineOptions all = options;
     all.speculate = entry ? Speculate::Auto : Speculate::Off;
-    open(all, {.drafts = drafts}, threads);
+    BatcherOptions rules = {.drafts = drafts};
+    if (entry && !beside)
+      rules.drafter = [](Engine &target) {
+        return makeDraftModel(target, *target.draftEngine());
+      };
+    open(all, rules, threads);
   }
 
   /// The answers to `count` greedy requests.
@@ -110,7 +116,8 @@ protected:
 // 200 requests, sampled and greedy, where pages lack.
 TEST_F(DraftModelTest, ManyAnswersAreTheSame) {
   const auto run = [&](ForwardFn *entry, int64_t drafts, int threads) {
-    openWith(entry, {.sequences = 6, .kvPages = 9}, drafts, threads);
+    openWith(entry, {.sequences = 6, .kvPages = 9}, drafts, threads,
+             /*beside=*/threads > 1);
     for (Request &request : manyRequests())
       add(std::move(request));
     finish();

@@ -122,13 +122,14 @@ private:
     auto &[pace, shares, random, hasRead] = machine;
     double drafts = 0;
     for (int i = 0; i < steps; ++i) {
-      DraftWish wish{&shares, 0, 7, hasRead ? 0 : behind};
+      const int64_t strength = ofCall > 0 ? kModelStrength : 0;
+      DraftWish wish{&shares, strength, 7, hasRead ? 0 : behind};
       pace.choose({&wish, 1}, others + 1, 7);
       int64_t right = 0;
       while (right < wish.count && real(random) < rightChance)
         ++right;
       if (wish.count)
-        pace.accept(shares, 0, wish.count, right);
+        pace.accept(shares, strength, wish.count, right);
       const double taken =
           seconds[static_cast<size_t>(others + 1 + wish.count)];
       // Some steps are disturbed.
@@ -248,7 +249,7 @@ TEST(DraftPace, ExpectsAShare) {
       pace.record(1, 0.02);
       pace.recordCall(1, 0.002);
     }
-    DraftWish wish{&shares, 0, 7};
+    DraftWish wish{&shares, kModelStrength, 7};
     pace.choose({&wish, 1}, 1, 7);
     EXPECT_EQ(wish.count > 2, share > 0.5) << wish.count;
   }
@@ -266,6 +267,36 @@ TEST(DraftPace, ReadsATextThatPays) {
   dear.behind = 2;
   dear.run(100, 0, secondsBy(0.05), 0.8);
   EXPECT_GT(dear.gain(), 0.99);
+}
+
+// A long match costs no calls, and a short one is a guess.
+TEST(DraftPace, PrefersWhatPromisesMore) {
+  DraftPace pace(16, 8);
+  const DraftShares shares;
+  DraftShares wrong;
+  for (int i = 0; i < 3; ++i) {
+    pace.record(1, 0.02);
+    pace.recordCall(1, 0.002);
+  }
+  pace.expect(0.7);
+  wrong.classes[DraftShares::classOf(kModelStrength)] = {0, 24};
+  const auto preferred = [&](int64_t other, const DraftShares &of,
+                             double behind) {
+    DraftWish wish{&of, kModelStrength, 3, behind};
+    wish.other = other;
+    pace.prefer({&wish, 1}, 1);
+    EXPECT_EQ(std::max(wish.strength, wish.other), kModelStrength);
+    return wish.strength;
+  };
+  EXPECT_EQ(preferred(1, shares, 0), kModelStrength);
+  EXPECT_EQ(preferred(30, shares, 0), 30);
+  // The model has been wrong, or has much to read.
+  EXPECT_EQ(preferred(5, wrong, 0), 5);
+  EXPECT_EQ(preferred(5, shares, 4), 5);
+  // There is no other.
+  DraftWish alone{&wrong, kModelStrength, 3};
+  pace.prefer({&alone, 1}, 1);
+  EXPECT_EQ(alone.strength, kModelStrength);
 }
 
 TEST(DraftPace, LikelierAnswersGetTheRows) {

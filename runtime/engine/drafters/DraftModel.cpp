@@ -222,7 +222,7 @@ int64_t DraftModel::strength(const Track &track) {
     return -1;
   of.place->asked = step;
   keepUp(*of.place, track.settled());
-  return 0;
+  return kModelStrength;
 }
 
 double DraftModel::secondsBehind(const Track &track) {
@@ -284,7 +284,7 @@ void DraftModel::prepare(std::span<const DraftOrder> orders) {
   }
   // Until it knows how long that takes, it reads about one prompt.
   const int64_t mostRead = secondsOfToken > 0 ? readTokens : kReadTokens;
-  for (const auto &[track, count] : orders) {
+  for (const auto &[track, count, strength] : orders) {
     Place &place = *known.at(track).place;
     const std::span<const int32_t> text = track->settled();
     const int64_t behind = std::ssize(text) - place.first - place.same;

@@ -23,10 +23,12 @@ namespace qwen {
 class Engine;
 class Step;
 
-/// The number of drafts that a track gets in a step, 1 or more.
+/// The number of drafts that a track gets in a step, 1 or more, and which:
+/// those of Drafter::strength or of otherStrength.
 struct DraftOrder {
   const Track *track;
   int64_t count;
+  int64_t strength;
 };
 
 /// A call of a drafter's own model, which made a draft of `rows` tracks.
@@ -48,19 +50,22 @@ public:
   /// for requests that draw no tokens one after another: those with rows in
   /// place of an answer, and beam searches.
   virtual void begin(const Track &track) {}
-  /// How much speaks for the drafts of a track now, from 0 on; -1: there are
-  /// none. The draft i places behind the settled tokens is as likely as the
-  /// first of another time whose strength was i more (DraftPace). Must allocate
-  /// nothing.
+  /// How much speaks for the drafts of a track now, from 0 on, or from
+  /// kModelStrength on if a model makes them; -1: there are none. The draft i
+  /// places behind the settled tokens is as likely as the first of another time
+  /// whose strength was i more (DraftPace). Must allocate nothing.
   virtual int64_t strength(const Track & /*track*/) { return 0; }
-  /// The chance that a draft is right if those before it are, before any has
-  /// run. Nothing: that of lookup, by strength.
+  /// The same of other drafts that the drafter can make in place of those; -1:
+  /// there are none. Comes behind `strength`.
+  virtual int64_t otherStrength(const Track & /*track*/) { return -1; }
+  /// The chance that a draft of its model is right if those before it are,
+  /// before any has run. Nothing: it has no model.
   virtual std::optional<double> usualShare() const { return std::nullopt; }
   /// The most drafts of a track in a step.
   virtual int64_t mostDrafts() const { return INT64_MAX; }
   /// Seconds that the drafter expects to take before the first draft of a
-  /// track, beside its `calls`: for text that it has not read. Comes behind
-  /// `strength`.
+  /// track, beside its `calls`: for text that its model has not read. Comes
+  /// behind a `strength` of kModelStrength or more.
   virtual double secondsBehind(const Track & /*track*/) { return 0; }
   /// Comes once in a step, behind `strength` of its tracks and before `draft`,
   /// for a drafter that makes the drafts of several tracks together. An Error

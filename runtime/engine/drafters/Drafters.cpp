@@ -36,13 +36,17 @@ std::unique_ptr<Drafter> qwen::makeDrafter(Speculate which, Engine &engine) {
 #define QWEN_DRAFTER(Name, Text, Help) make##Name,
 #include "engine/drafters/Drafters.def"
   };
-  const bool hasModel = which == Speculate::Auto && engine.draftEngine();
-  if (which == Speculate::Auto && !hasModel)
+  const bool isAuto = which == Speculate::Auto;
+  const bool hasModel = isAuto && engine.draftEngine();
+  if (isAuto && !hasModel)
     which = bestDrafter(engine.manifest());
   if (which == Speculate::Off || !whyNoDrafts(which, engine.manifest()).empty())
     return nullptr;
-  if (hasModel)
-    return makeDraftModel(engine, *engine.draftEngine());
   constexpr auto kFirst = static_cast<size_t>(Speculate::Auto) + 1;
-  return kMakes[static_cast<size_t>(which) - kFirst](engine);
+  std::unique_ptr<Drafter> drafter =
+      hasModel ? makeDraftModel(engine, *engine.draftEngine())
+               : kMakes[static_cast<size_t>(which) - kFirst](engine);
+  return isAuto && drafter->usualShare()
+             ? makeLookupBeside(std::move(drafter), engine)
+             : std::move(drafter);
 }

@@ -19,7 +19,12 @@ namespace qwen {
 /// drafts need.
 int64_t stepBackOf(const Manifest &manifest);
 
-/// What "auto" means for a model: its draft head, or lookup.
+/// The drafter `model`, which has one, and lookup: each answer
+/// has the drafts of one of them in a step.
+std::unique_ptr<Drafter> makeLookupBeside(std::unique_ptr<Drafter> model,
+                                          Engine &engine);
+
+/// The best drafter of a model alone: its draft head, or lookup.
 Speculate bestDrafter(const Manifest &manifest);
 
 /// Why answers of a model get no drafts of `which`, which is not Off, and what
@@ -27,7 +32,8 @@ Speculate bestDrafter(const Manifest &manifest);
 std::string whyNoDrafts(Speculate which, const Manifest &manifest);
 
 /// The drafter of `which`; null if that is off or the model does not allow it.
-/// Engine::draftEngine is the best one of an engine. Only memory can lack.
+/// "auto" is Engine::draftEngine, if there is one, else the draft head, if
+/// there is one, with lookup beside it; else lookup. Only memory can lack.
 std::unique_ptr<Drafter> makeDrafter(Speculate which, Engine &engine);
 
 } // namespace qwen

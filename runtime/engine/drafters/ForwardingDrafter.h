@@ -19,6 +19,9 @@ public:
   int64_t strength(const Track &track) override {
     return other->strength(track);
   }
+  int64_t otherStrength(const Track &track) override {
+    return other->otherStrength(track);
+  }
   std::optional<double> usualShare() const override {
     return other->usualShare();
   }

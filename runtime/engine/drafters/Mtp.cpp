@@ -192,7 +192,7 @@ int64_t Mtp::strength(const Track &track) {
   const Text &text = texts.at(&track);
   const bool hasRow =
       text.end > text.first && text.end == track.settledSize() - 1;
-  return hasRow && !text.isBroken ? 0 : -1;
+  return hasRow && !text.isBroken ? kModelStrength : -1;
 }
 
 double Mtp::secondsBehind(const Track &track) {
@@ -339,7 +339,7 @@ void Mtp::run(int64_t place) {
 void Mtp::prepare(std::span<const DraftOrder> orders) {
   madeCalls.clear();
   turns.clear();
-  for (const auto &[track, count] : orders) {
+  for (const auto &[track, count, strength] : orders) {
     Text &text = texts.at(track);
     begin(text, count);
     turns.push_back({&text, track, count});
