@@ -87,8 +87,8 @@ def scheme(format_, strategy, bits, **more):
         "targets": ["Linear"], "weights": {"num_bits": bits, "type": "int", "symmetric": True, "strategy": strategy} | more}}}
 
 
-# For each form: its format, the type of ggml with the same integers if there is one, the scale, the columns that share one, what makes its tensors, and
-# the configuration.
+# For each form: its format, the type of ggml with the same integers if there is one, the scale, the columns that share one, what makes
+# its tensors, and the configuration.
 FORMS = {
     "compressed-tensors w4a16, 32": ("q4_0", TYPES.Q4_0, 2**-8, 32, compressed, scheme("pack-quantized", "group", 4, group_size=32)),
     "compressed-tensors w4a16, 128": ("q4_g128", None, 2**-8, 128, compressed, scheme("pack-quantized", "group", 4, group_size=128)),
