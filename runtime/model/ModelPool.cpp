@@ -2,9 +2,8 @@
 
 #include "model/ModelPool.h"
 
-#include "qwen/Support/Error.h"
-
 #include <algorithm>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -126,7 +125,7 @@ void ModelPool::acquire(size_t model, ReadyFn ready) {
     }
     loaded = lease(entry, &Entry::users);
   }
-  ready(loaded, nullptr);
+  ready(loaded, {});
 }
 
 void ModelPool::load(size_t model) {
@@ -257,28 +256,12 @@ std::unique_ptr<LoadedModel> ModelPool::load(Entry &entry) {
   return entry.how.load();
 }
 
-/// The text of an error.
-static std::string textOf(const std::exception_ptr &error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::bad_alloc &) {
-    return "out of memory";
-  } catch (const std::exception &known) {
-    return known.what();
-  }
-}
-
-/// Whether a later load may succeed though nothing but the load of the server
-/// has changed.
-static bool dependsOnOthers(const std::exception_ptr &error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error &known) {
-    return known.kind() == ErrorKind::NoMemory ||
-           known.kind() == ErrorKind::Cancelled;
-  } catch (const std::exception &) {
-    return true;
-  }
+static LoadFailure failureOf(const std::exception &error) {
+  if (const auto *const known = dynamic_cast<const Error *>(&error))
+    return {known->what(), known->kind()};
+  if (dynamic_cast<const std::bad_alloc *>(&error))
+    return {"out of memory", ErrorKind::NoMemory};
+  return {error.what()};
 }
 
 void ModelPool::loadNext(std::unique_lock<std::mutex> &lock) {
@@ -291,7 +274,7 @@ void ModelPool::loadNext(std::unique_lock<std::mutex> &lock) {
   entry.failure.clear();
   lock.unlock();
   const auto start = Clock::now();
-  std::exception_ptr error;
+  LoadFailure failure;
   std::unique_ptr<LoadedModel> model;
   try {
     model = load(entry);
@@ -300,29 +283,30 @@ void ModelPool::loadNext(std::unique_lock<std::mutex> &lock) {
                            Clock::now() - start)
                            .count()) +
         " ms and has " + std::to_string(model->bytes()) + " bytes of memory");
-  } catch (...) {
-    error = std::current_exception();
-    log(entry.how.name + " cannot be loaded: " + textOf(error));
+  } catch (const std::exception &error) {
+    model.reset();
+    failure = failureOf(error);
+    log(entry.how.name + " cannot be loaded: " + failure.text);
   }
   lock.lock();
   entry.isLoading = false;
   entry.lastUse = Clock::now();
-  if (error) {
-    entry.failure = textOf(error);
-    entry.failsUntil =
-        entry.lastUse +
-        (dependsOnOthers(error) ? std::chrono::milliseconds(0) : options.retry);
-  } else {
+  if (model) {
     entry.model = std::move(model);
     ++entry.loads;
+  } else {
+    entry.failure = failure.text;
+    // Another model may end at any time.
+    if (failure.kind != ErrorKind::NoMemory)
+      entry.failsUntil = entry.lastUse + options.retry;
   }
   const std::vector<ReadyFn> waiters = std::exchange(entry.waiters, {});
   waiting -= waiters.size();
   // Until the callers have their leases, the model is in use.
-  Lease own = error ? nullptr : lease(entry, &Entry::users);
+  Lease own = entry.model ? lease(entry, &Entry::users) : nullptr;
   lock.unlock();
   for (const ReadyFn &ready : waiters)
-    ready(own, error);
+    ready(own, failure);
   own.reset();
   lock.lock();
 }
@@ -348,8 +332,6 @@ void ModelPool::serve() {
     std::ranges::move(std::exchange(entry->waiters, {}),
                       std::back_inserter(waiters));
   lock.unlock();
-  const auto error = std::make_exception_ptr(
-      Error("the server is shutting down", ErrorKind::Cancelled));
   for (const ReadyFn &ready : waiters)
-    ready(nullptr, error);
+    ready(nullptr, {"the server is shutting down", ErrorKind::Cancelled});
 }

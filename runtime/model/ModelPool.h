@@ -11,11 +11,12 @@
 
 #include "engine/MemoryBudget.h"
 
+#include "qwen/Support/Error.h"
+
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -58,6 +59,12 @@ struct PoolModel {
   std::function<std::unique_ptr<LoadedModel>()> load;
 };
 
+/// Why a load failed. No exception, because it passes between threads.
+struct LoadFailure {
+  std::string text = {};
+  ErrorKind kind = ErrorKind::General;
+};
+
 enum class ModelState : uint8_t { Unloaded, Waiting, Loading, Loaded };
 
 struct ModelStatus {
@@ -91,9 +98,9 @@ public:
   /// A model that is in use, and is not unloaded meanwhile. Must end before the
   /// pool.
   using Lease = std::shared_ptr<LoadedModel>;
-  /// Receives a lease, or the error that a load threw.
+  /// Receives a lease, or null and why the load failed.
   using ReadyFn =
-      std::function<void(const Lease &model, const std::exception_ptr &error)>;
+      std::function<void(const Lease &model, const LoadFailure &failure)>;
 
   /// Throws Error if the system gives no thread.
   ModelPool(std::vector<PoolModel> models, std::shared_ptr<MemoryBudget> budget,

@@ -115,35 +115,28 @@ static Reply answer(const ModelPool::Lease &lease, HttpRequest request,
   return reply;
 }
 
-ApiError ModelRouter::errorOf(size_t model,
-                              const std::exception_ptr &error) const {
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error &known) {
-    if (known.kind() == ErrorKind::QueueFull)
-      return asApiError(known);
-    return {503,
-            "cannot load " + quote(at(model).names.front()) + ": " +
-                printable(known.what()),
-            "model"};
-  } catch (const std::exception &) {
-    return {503, "out of memory"};
-  }
+ApiError ModelRouter::errorOf(size_t model, const LoadFailure &failure) const {
+  if (failure.kind == ErrorKind::QueueFull)
+    return asApiError(Error(failure.text, failure.kind));
+  return {503,
+          "cannot load " + quote(at(model).names.front()) + ": " +
+              printable(failure.text),
+          "model"};
 }
 
 void ModelRouter::finish(PendingReply &pending, size_t model,
                          const ModelPool::Lease &lease,
-                         const std::exception_ptr &error) const {
+                         const LoadFailure &failure) const {
   std::optional<HttpRequest> request = pending.takeRequest();
   if (!request)
     return;
   try {
-    if (error)
-      throw ApiError(errorOf(model, error));
+    if (!lease)
+      throw ApiError(errorOf(model, failure));
     requireRunning();
     pending.give(answer(lease, *std::move(request), pending.wake));
-  } catch (const Error &failure) {
-    pending.give(pending.framing.error(asApiError(failure)));
+  } catch (const Error &error) {
+    pending.give(pending.framing.error(asApiError(error)));
   } catch (const std::bad_alloc &) {
     pending.cancel();
   }
@@ -171,13 +164,12 @@ Reply ModelRouter::route(HttpRequest request, const Framing &framing,
   const auto pending =
       std::make_shared<PendingReply>(std::move(request), framing, wake);
   try {
-    models.acquire(model,
-                   [this, pending, model](const ModelPool::Lease &lease,
-                                          const std::exception_ptr &error) {
-                     finish(*pending, model, lease, error);
-                   });
-  } catch (const Error &) {
-    throw ApiError(errorOf(model, std::current_exception()));
+    models.acquire(model, [this, pending, model](const ModelPool::Lease &lease,
+                                                 const LoadFailure &failure) {
+      finish(*pending, model, lease, failure);
+    });
+  } catch (const Error &error) {
+    throw ApiError(errorOf(model, {error.what(), error.kind()}));
   }
   return {.body = "", .stream = pending};
 }

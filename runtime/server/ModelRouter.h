@@ -85,10 +85,9 @@ private:
   size_t modelOf(const HttpRequest &request, const Route &route) const;
   /// Gives a request that waited its reply.
   void finish(PendingReply &pending, size_t model,
-              const ModelPool::Lease &lease,
-              const std::exception_ptr &error) const;
-  /// What a client gets for the error of a load.
-  ApiError errorOf(size_t model, const std::exception_ptr &error) const;
+              const ModelPool::Lease &lease, const LoadFailure &failure) const;
+  /// What a client gets for a load that failed.
+  ApiError errorOf(size_t model, const LoadFailure &failure) const;
 
   const std::vector<RoutedModel> known;
   ModelPool &models;

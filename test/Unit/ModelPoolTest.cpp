@@ -58,17 +58,21 @@ protected:
                 }};
   }
 
-  /// Waits for a lease, or throws the error of the load.
+  /// Waits for a lease, or throws why the load failed.
   static ModelPool::Lease wait(ModelPool &pool, size_t index) {
-    const auto promise = std::make_shared<std::promise<ModelPool::Lease>>();
+    struct Result {
+      ModelPool::Lease lease;
+      LoadFailure failure;
+    };
+    const auto promise = std::make_shared<std::promise<Result>>();
     pool.acquire(index, [promise](const ModelPool::Lease &lease,
-                                  const std::exception_ptr &error) {
-      if (error)
-        promise->set_exception(error);
-      else
-        promise->set_value(lease);
+                                  const LoadFailure &failure) {
+      promise->set_value({lease, failure});
     });
-    return promise->get_future().get();
+    const Result result = promise->get_future().get();
+    if (!result.lease)
+      throw Error(result.failure.text, result.failure.kind);
+    return result.lease;
   }
 
   static std::string errorOf(ModelPool &pool, size_t index) {
@@ -96,11 +100,11 @@ TEST_F(ModelPoolTest, LoadsAModelOnceForAllWhoWait) {
   EXPECT_EQ(pool.find(0), nullptr);
   std::latch left(8);
   for (size_t i = 0; i < 8; ++i)
-    pool.acquire(
-        i % 2, [&](const ModelPool::Lease &lease, const std::exception_ptr &) {
-          EXPECT_NE(lease, nullptr);
-          left.count_down();
-        });
+    pool.acquire(i % 2,
+                 [&](const ModelPool::Lease &lease, const LoadFailure &) {
+                   EXPECT_NE(lease, nullptr);
+                   left.count_down();
+                 });
   left.wait();
   for (size_t i : {0, 1}) {
     EXPECT_NE(pool.find(i), nullptr);
@@ -203,9 +207,9 @@ TEST_F(ModelPoolTest, TheEndStopsALoadAndTellsWhoWaits) {
   };
   int ends = 0;
   const auto count = [&](const ModelPool::Lease &lease,
-                         const std::exception_ptr &error) {
+                         const LoadFailure &failure) {
     EXPECT_EQ(lease, nullptr);
-    EXPECT_NE(error, nullptr);
+    EXPECT_EQ(failure.kind, ErrorKind::Cancelled);
     ++ends;
   };
   {
@@ -225,8 +229,10 @@ TEST_F(ModelPoolTest, TheEndStopsALoadAndTellsWhoWaits) {
 TEST_F(ModelPoolTest, ManyThreadsUseModelsThatTakeTurns) {
   ModelPool pool({model("a", 60), model("b", 60)}, budget, {.queue = 1000});
   std::atomic<int> answers = 0;
+  constexpr size_t kCallers = 4;
   std::vector<std::jthread> callers;
-  for (size_t caller = 0; caller < 4; ++caller)
+  callers.reserve(kCallers);
+  for (size_t caller = 0; caller < kCallers; ++caller)
     callers.emplace_back([&, caller] {
       for (size_t i = 0; i < 50; ++i)
         try {
