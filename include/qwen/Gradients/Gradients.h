@@ -16,7 +16,7 @@
 
 namespace qwen {
 class ProductSide;
-}
+} // namespace qwen
 
 namespace qwen::gradients {
 
