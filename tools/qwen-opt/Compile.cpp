@@ -111,6 +111,12 @@ static void planWithin(CompileArguments &arguments, MemoryFile &planned) {
   arguments.options.plan = planned.path();
 }
 
+/// Prints the stage of --emit.
+static void printStage(const CompileArguments &arguments) {
+  llvm::outs() << emit(arguments.checkpoint, *parseEmittedStage(arguments.emit),
+                       arguments.options, arguments.hooks);
+}
+
 static void compile(CompileArguments &arguments) {
   const auto start = std::chrono::steady_clock::now();
   for (const std::string &text : arguments.adapters)
@@ -129,12 +135,8 @@ static void compile(CompileArguments &arguments) {
   hooks.checkTemplate = [](const std::string &text) {
     ChatTemplate::parse(text);
   };
-  if (!arguments.emit.empty()) {
-    llvm::outs() << emit(arguments.checkpoint,
-                         *parseEmittedStage(arguments.emit), arguments.options,
-                         hooks);
-    return;
-  }
+  if (!arguments.emit.empty())
+    return printStage(arguments);
   // A bar of "reading" would stand in the way of warnings.
   if (ProgressBar::isReported())
     ProgressBar("reading").update(0, 1);
