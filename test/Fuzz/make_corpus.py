@@ -363,6 +363,12 @@ def samplers():
         put("CommandLine", name, "\n".join(["generate", "m.qwen", f"--{name.replace('_', '-')}", f"{least:.15g}"]))
 
 
+def drafters():
+    """Numbers come from the end of the input (DraftersFuzz.cpp)."""
+    for step in (1, 5, 11, 29, 83):
+        put("Drafters", f"step-{step}", bytes(step * i % 256 for i in range(500)))
+
+
 def tasks():
     """Data of tasks, behind the number of the file (TasksFuzz.cpp)."""
     row = lambda number, **fields: put("Tasks", f"row{number}", bytes([number]) + json.dumps(fields).encode())
@@ -423,6 +429,7 @@ artifacts()
 arguments()
 requests()
 samplers()
+drafters()
 tasks()
 page_files()
 modules()
