@@ -2,14 +2,15 @@
 """Speed of answers with drafts, for texts that repeat themselves and for others, against plain decoding in the same runs.
 
   .venv/bin/python bench/speculate.py WORKDIR --checkpoint FOLDER [--weights q8_0 q4_0] [--batch 1 4] [--texts NAME ...] [--drafts 1,3,7]
-                                      [--repetitions N] [--threads N] [--json]
+                                      [--repetitions N] [--threads N] [--json] [--mtp | --prune LAYERS] [--draft-vocabulary N]
   .venv/bin/python bench/speculate.py --count MODEL
 
 Compiles the checkpoint in each format, unless WORKDIR has the file, and replays the texts of bench/texts (`qwen-run bench --replay`): the answer of a text
 takes the place of drawn tokens, so that any weights will do. Prints, of each text and number of sequences, the speed with as many drafts
 as DraftPace chooses over the speed without, and the bound: the greatest tau / c(k + 1) of the fixed numbers of drafts in --drafts, where tau
 are the tokens a step with k drafts and c the time of a step of as many rows over that of a step without drafts, medians of the same runs.
---prune compiles the checkpoint without some layers as draft model, whose time is a part of c; --acceptance makes each draft right with a chance.
+--prune compiles the checkpoint without some layers as draft model, whose time is a part of c, and --mtp its draft head; --draft-vocabulary gives their
+head so many rows. --acceptance makes each draft right with a chance.
 The text "wrong" is made here: lookup finds drafts in it all the time, and none is right.
 --count prints the share of the tokens of each answer that lie in runs of 8 which stand earlier in the prompt or the answer.
 """
@@ -90,6 +91,8 @@ def main():
     parser.add_argument("--repetitions", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--prune")
+    parser.add_argument("--mtp", action="store_true")
+    parser.add_argument("--draft-vocabulary")
     parser.add_argument("--acceptance", type=float)
     parser.add_argument("--count", type=pathlib.Path)
     parser.add_argument("--json", action="store_true")
@@ -103,9 +106,13 @@ def main():
     wrong.write_text(json.dumps(wrong_text()))
     results = []
     for weights in args.weights:
-        file = args.workdir / f"{args.checkpoint.name}.{weights}.qwen"
-        drafts = args.workdir / f"{args.checkpoint.name}.{weights}.{args.prune}.qwen" if args.prune else "lookup"
-        for model, options in ((file, []), (drafts, ["--prune", args.prune])):
+        rows = ["--draft-vocabulary", args.draft_vocabulary] if args.draft_vocabulary else []
+        head = ["--mtp", *rows] if args.mtp else []
+        small = ["--prune", args.prune, *rows] if args.prune else []
+        name = f"{args.checkpoint.name}.{weights}"
+        file = args.workdir / ".".join([name, *head, "qwen"])
+        drafts = args.workdir / ".".join([name, *small, "qwen"]) if small else "mtp" if head else "lookup"
+        for model, options in ((file, head), (drafts, small)):
             if isinstance(model, pathlib.Path) and not model.exists():
                 output(BIN / "qwen-opt", args.checkpoint, "-o", model, "--weights", weights, "--target", "native", *options)
         for batch in args.batch:
