@@ -105,12 +105,21 @@ protected:
   std::vector<Answer> answer(CompiledHead &of, int first, int count,
                              const EngineOptions &options,
                              const BatcherOptions &rules) {
+    std::vector<Request> requests;
+    for (int i = 0; i < count; ++i)
+      requests.push_back(requestOf(first + i));
+    return answerAll(of, std::move(requests), options, rules);
+  }
+  /// Answers requests 1, 2, ...
+  std::vector<Answer> answerAll(CompiledHead &of, std::vector<Request> requests,
+                                const EngineOptions &options,
+                                const BatcherOptions &rules) {
     Engine engine = of.engine(options);
     Batcher batcher(engine, rules);
-    std::vector<Answer> answers(static_cast<size_t>(count));
-    for (int i = 0; i < count; ++i) {
-      Request request = requestOf(first + i);
-      Answer &to = answers[static_cast<size_t>(i)];
+    std::vector<Answer> answers(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i) {
+      Request &request = requests[i];
+      Answer &to = answers[i];
       request.onToken = [&](const TokenEvent &event) {
         to.ids.push_back(event.id);
         to.logprobs.push_back(event.logprob);
