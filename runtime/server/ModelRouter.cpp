@@ -30,12 +30,13 @@ placesOf(const std::vector<RoutedModel> &models) {
 
 /// Some of the names, for errors.
 static std::string listOf(const std::vector<RoutedModel> &models) {
-  constexpr size_t kMost = 8;
+  constexpr size_t kMostNames = 8;
   std::string list;
-  for (size_t i = 0; i < std::min(models.size(), kMost); ++i)
+  for (size_t i = 0; i < std::min(models.size(), kMostNames); ++i)
     list += (i ? ", " : "") + quote(models[i].names.front());
-  return models.size() > kMost
-             ? list + " and " + std::to_string(models.size() - kMost) + " more"
+  return models.size() > kMostNames
+             ? list + " and " + std::to_string(models.size() - kMostNames) +
+                   " more"
              : list;
 }
 
