@@ -42,19 +42,19 @@ void StepGradients::add(size_t first, size_t tokens, llvm::StringRef weight,
                       static_cast<int64_t>(outputs), threads);
 }
 
-static double sumOf(const std::vector<double> &values) {
+static double totalOf(const std::vector<double> &values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
 bool StepGradients::isFinite() const {
   return llvm::all_of(squares, [](const std::vector<double> &sums) {
-    return std::isfinite(sumOf(sums));
+    return std::isfinite(totalOf(sums));
   });
 }
 
 std::vector<float> StepGradients::tokenWeights(size_t i) const {
   const double mean =
-      sumOf(squares[i]) / static_cast<double>(squares[i].size());
+      totalOf(squares[i]) / static_cast<double>(squares[i].size());
   std::vector<float> weights(squares[i].size(), 1.0f);
   if (mean > 0)
     std::ranges::transform(squares[i], weights.begin(), [&](double square) {

@@ -12,7 +12,7 @@ using namespace qwen;
 using namespace qwen::test;
 
 namespace {
-constexpr int64_t kSequences = 2;
+constexpr int64_t kSequencesOfGroup = 2;
 
 /// Three engines of a hash model, and their schedulers.
 struct Groups {
@@ -20,7 +20,7 @@ struct Groups {
     for (auto &engine : engines) {
       engine = std::make_unique<Engine>(
           manifest, nullptr, std::vector<ForwardFn *>{hashForward}, pool,
-          EngineOptions{.sequences = kSequences});
+          EngineOptions{.sequences = kSequencesOfGroup});
       pointers.push_back(engine.get());
     }
     schedulers.emplace(pointers, SchedulerOptions{.queue = 9});
@@ -109,14 +109,14 @@ TEST(GroupSchedulers, RequestsGoWhereTheLeastIsToDo) {
   Blocked blocked;
   std::map<Scheduler *, int> counts;
   // As many as run in all, and as many as wait.
-  for (int i = 0; i < 3 * kSequences + 9; ++i) {
+  for (int i = 0; i < 3 * kSequencesOfGroup + 9; ++i) {
     Scheduler &chosen = groups.choose({1, 2, 3});
     ++counts[&chosen];
     blocked.submit(chosen);
   }
   EXPECT_EQ(counts.size(), 3u);
   for (const auto &[scheduler, count] : counts)
-    EXPECT_EQ(count, kSequences + 3);
+    EXPECT_EQ(count, kSequencesOfGroup + 3);
   EXPECT_THROW(blocked.submit(groups.choose({1})), Error);
   blocked.end();
   while (groups.schedulers->counts().running > 0)

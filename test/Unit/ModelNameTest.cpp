@@ -14,7 +14,7 @@ using namespace qwen::server;
 
 namespace {
 
-std::string errorOf(const std::string &body) {
+std::string nameErrorOf(const std::string &body) {
   try {
     return "no error, but " + modelInBody(body);
   } catch (const ApiError &error) {
@@ -30,11 +30,12 @@ TEST(ModelName, IsAMemberOfTheOutermostObject) {
   EXPECT_EQ(modelInBody(R"({"x":"model","model":null})"), "");
   // What follows is for the parser of the protocol.
   EXPECT_EQ(modelInBody(R"({"model":"a", {)"), "a");
-  EXPECT_EQ(errorOf(R"({"model":{"model":"a"}})"),
+  EXPECT_EQ(nameErrorOf(R"({"model":{"model":"a"}})"),
             "400 model must be a string");
-  EXPECT_EQ(errorOf(R"({"model":["a"]})"), "400 model must be a string");
-  EXPECT_EQ(errorOf(R"({"x":)").substr(0, 12), "400 the body");
-  EXPECT_EQ(errorOf(std::string(1 << 20, '[')).substr(0, 12), "400 the body");
+  EXPECT_EQ(nameErrorOf(R"({"model":["a"]})"), "400 model must be a string");
+  EXPECT_EQ(nameErrorOf(R"({"x":)").substr(0, 12), "400 the body");
+  EXPECT_EQ(nameErrorOf(std::string(1 << 20, '[')).substr(0, 12),
+            "400 the body");
 }
 
 TEST(ModelName, IsAParameterOfTheQuery) {
