@@ -23,17 +23,17 @@ using namespace qwen;
 static const std::string kFolder = QWEN_SOURCE_DIR "/test/Inputs/checkpoints/";
 
 namespace {
-constexpr int64_t kWindow = 32;
+constexpr int64_t kDistillWindow = 32;
 
 CalibrationText textOf(int64_t windows) {
-  CalibrationText text = {{}, kWindow, "0123"};
-  for (int64_t i = 0; i < windows * kWindow; ++i)
+  CalibrationText text = {{}, kDistillWindow, "0123"};
+  for (int64_t i = 0; i < windows * kDistillWindow; ++i)
     text.ids.push_back(static_cast<int32_t>((37 * i * i + 11 * i) % 250));
   return text;
 }
 
 /// Ends a compile whose result is not needed.
-struct Enough {};
+struct EnoughSteps {};
 
 /// Calls `take` with a model of `format` and floats, before its calibration.
 template <typename Take>
@@ -44,9 +44,9 @@ void withInput(const std::string &name, WeightFormat format, const Take &take) {
                  {.weights = format, .quantizer = Quantizer::Gptq},
                  {.quantize = [&](const QuantizeInput &input) -> Quantization {
                    take(input);
-                   throw Enough();
+                   throw EnoughSteps();
                  }});
-  } catch (const Enough &) {
+  } catch (const EnoughSteps &) {
   }
 }
 
@@ -141,7 +141,7 @@ TEST(Distillation, ThreadsAndKillsChangeNoBit) {
     size_t calls = 0;
     CalibrationOptions options = {.folder = dir.path() / "saved", .threads = 3};
     // Not while it calibrates.
-    constexpr uint64_t kAll = kWindow * (4 * kSteps + 3 * 2);
+    constexpr uint64_t kAll = kDistillWindow * (4 * kSteps + 3 * 2);
     options.progress = [&](uint64_t, uint64_t total) {
       if (total == kAll && ++calls == 12)
         throw Killed();
@@ -194,7 +194,7 @@ namespace {
 struct Learner {
   Learner(const QuantizeInput &input, std::span<const int32_t> ids)
       : chain(divide(programsOf(input.module).front())),
-        student(input.module, input.weights, chain, kWindow, 2,
+        student(input.module, input.weights, chain, kDistillWindow, 2,
                 /*quantizes=*/false),
         ids(ids) {}
 
