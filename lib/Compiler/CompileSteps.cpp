@@ -1,5 +1,6 @@
 //===- CompileSteps.cpp - The steps of a compile --------------------------===//
 
+#include "Importance.h"
 #include "ModelState.h"
 
 #include "qwen/ABI/DraftHead.h"
@@ -282,9 +283,13 @@ static void chooseFormats(ModelState &state, const CompileOptions &options,
     state.plan.kv = *options.kv;
     state.plan.kvLayers.clear();
   }
+  if (!options.imatrix.empty() && options.rotate == Rotate::On)
+    throw Error(part::subject("--rotate") +
+                " on excludes --imatrix, which is of inputs that are not "
+                "rotated");
   // The stream is turned for all matrices or for none.
   state.rotated =
-      options.rotate == Rotate::Auto
+      options.rotate == Rotate::Auto && options.imatrix.empty()
           ? llvm::all_of(plannedMatrices(state.module()),
                          [&](WeightOp matrix) {
                            return gainsByRotation(matrix, state.plan);
@@ -377,6 +382,9 @@ static void chooseIntegers(ModelState &state, const CompileOptions &options,
   const QuantizeInput input = quantizeInput(state);
   quantizeByText(input, state, options, hooks);
   const mlir::SymbolTable symbols(state.module());
+  std::optional<Importance> importance;
+  if (!options.imatrix.empty())
+    importance.emplace(options.imatrix, state.config());
   for (const auto &[name, format] : input.formats) {
     const Quantizer quantizer = input.quantizers.find(name)->second;
     if (quantizer == Quantizer::Rounding ||
@@ -384,7 +392,16 @@ static void chooseIntegers(ModelState &state, const CompileOptions &options,
       continue;
     // No product reads an embedding that is not the head.
     const Quantizer own = needsText(quantizer) ? Quantizer::Search : quantizer;
-    input.replace(name, qwen::quantize(own, input.source(name), format));
+    const WeightSourcePtr source = input.source(name);
+    QuantizerFactors factors;
+    if (importance)
+      factors.columns = importance->of(name, source->shape());
+    input.replace(name, qwen::quantize(own, source, format, factors));
+  }
+  if (importance) {
+    importance->requireRows();
+    if (const std::string line = importance->missing(); !line.empty())
+      state.notes.push_back(line);
   }
   if (!input.formats.empty())
     state.record.quantizer = namesOf(input.quantizers);

@@ -16,8 +16,10 @@ void requireFinite(const WeightSource &source, int64_t first,
 
 /// The integers of `source` in a quantized `format`. An output keeps the
 /// integers that `source` has; the search quantizes the others with the scales
-/// of least squared error.
-WeightSourcePtr makeSearched(WeightSourcePtr source, WeightFormat format);
+/// of least squared error. `columns` as in QuantizerFactors.
+WeightSourcePtr
+makeSearched(WeightSourcePtr source, WeightFormat format,
+             std::shared_ptr<const std::vector<float>> columns = nullptr);
 
 /// Sweeps of coordinate descent: later ones change few integers.
 inline constexpr int kSweeps = 2;

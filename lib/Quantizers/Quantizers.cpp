@@ -34,7 +34,7 @@ WeightSourcePtr qwen::quantize(Quantizer quantizer,
   case Quantizer::Rounding:
     return source;
   case Quantizer::Search:
-    return makeSearched(source, format);
+    return makeSearched(source, format, factors.columns);
   case Quantizer::Gptq:
     return makeGptq(*source, format, factors, 0, options);
   case Quantizer::GptqDescent:

@@ -3,6 +3,8 @@
 // Errors count by the magnitude of their weight. Without it, large weights
 // would be cut for the sake of many small ones, and real models lose more than
 // by rounding: these weights belong to their strongest inputs and outputs.
+// An importance matrix has the inputs themselves, and takes the place of the
+// magnitudes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,8 +23,10 @@ namespace {
 /// Integers that are computed when they are asked for.
 class SearchedSource final : public ForwardingSource {
 public:
-  SearchedSource(WeightSourcePtr from, WeightFormat to)
-      : ForwardingSource(std::move(from)), format(to), grid(to) {}
+  SearchedSource(WeightSourcePtr from, WeightFormat to,
+                 std::shared_ptr<const std::vector<float>> importance)
+      : ForwardingSource(std::move(from)), format(to), grid(to),
+        columns(std::move(importance)) {}
 
   bool hasIntegers() const override { return true; }
 
@@ -49,11 +53,28 @@ public:
 private:
   EncodeError encode(int64_t first, OutputSet outputs, int64_t lane,
                      uint8_t *panel) const;
+  /// How much errors of `weights` count, which are those of column `j` of the
+  /// outputs from `first` on.
+  Lanes importanceOf(const Lanes &weights, int64_t first, int64_t j) const;
 
   const WeightFormat format;
   const Grid grid;
+  const std::shared_ptr<const std::vector<float>> columns;
 };
 } // namespace
+
+Lanes SearchedSource::importanceOf(const Lanes &weights, int64_t first,
+                                   int64_t j) const {
+  if (!columns)
+    return magnitude(weights);
+  const int64_t k = shape().k(), outputs = shape().outputs(),
+                matrices = std::ssize(*columns) / k;
+  Lanes importance;
+  for (int64_t i = 0; i < kLanes; ++i)
+    importance[i] = (*columns)[static_cast<size_t>(
+        std::min(first + i, outputs - 1) * matrices / outputs * k + j)];
+  return importance;
+}
 
 /// Puts some of kLanes outputs into a panel.
 EncodeError SearchedSource::encode(int64_t first, OutputSet outputs,
@@ -71,7 +92,7 @@ EncodeError SearchedSource::encode(int64_t first, OutputSet outputs,
     for (int64_t j = 0; j < width; ++j) {
       for (int64_t i = 0; i < kLanes; ++i)
         x[j][i] = i < count ? rows[i * k + begin + j] : 0.0f;
-      importance[j] = magnitude(x[j]);
+      importance[j] = importanceOf(x[j], first, begin + j);
     }
     const BlockScales scales = grid.choose(x.data(), importance.data(), width);
     for (int64_t i = 0; i < count; ++i)
@@ -97,7 +118,9 @@ EncodeError SearchedSource::encode(int64_t first, OutputSet outputs,
   return sums;
 }
 
-WeightSourcePtr qwen::makeSearched(WeightSourcePtr source,
-                                   WeightFormat format) {
-  return std::make_shared<SearchedSource>(std::move(source), format);
+WeightSourcePtr
+qwen::makeSearched(WeightSourcePtr source, WeightFormat format,
+                   std::shared_ptr<const std::vector<float>> columns) {
+  return std::make_shared<SearchedSource>(std::move(source), format,
+                                          std::move(columns));
 }

@@ -177,6 +177,12 @@ def ggufs():
     put("Gguf", "big-endian", gguf({}, [], 3 << 24))
     put("Gguf", "split", gguf(model | {"split.no": 0, "split.count": 2, "split.tensors.count": 3}, tensors[2:]))
     put("Gguf", "refused", gguf({"general.type": "adapter"}, [("t", 16, [256], bytes(66))]))
+    sums = struct.pack("<8f", *range(8))
+    put("ImportanceMatrix", "gguf", gguf({"general.type": "imatrix", "imatrix.datasets": ["text"], "imatrix.chunk_count": 2}, [
+        ("blk.0.attn_q.weight.in_sum2", 0, [8], sums), ("blk.0.attn_q.weight.counts", 0, [1], struct.pack("<f", 3)),
+        ("blk.0.ffn_up_exps.weight.in_sum2", 0, [4, 2], sums), ("blk.0.ffn_up_exps.weight.counts", 0, [1, 2], struct.pack("<2f", 0, 2))]))
+    name = b"blk.0.attn_q.weight"
+    put("ImportanceMatrix", "dat", struct.pack("<2i", 1, len(name)) + name + struct.pack("<2i", 2, 8) + sums + struct.pack("<2i", 2, 4) + b"text")
     tokens = alphabet() + ["ab", "<|im_end|>", "<think>", "[PAD259]"]
     put("Gguf", "tokenizer", gguf(model | {
         "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "qwen2", "tokenizer.ggml.tokens": tokens,

@@ -2,6 +2,7 @@
 import functools
 import json
 import pathlib
+import struct
 
 from checks import run
 from errors_files import (ABSENT, HYBRID, MOE, QWEN2, QWEN3, Row, added, artifact, content, edited, flipped, full_disk, linked, number, quantized, renamed, split_gguf,
@@ -61,6 +62,11 @@ def plan(name, message, edit, options=""):
         edit(values)
         return written("bad", json.dumps(values))()
     return Row(f"a plan {name}", make, f"{PLAN} {options}".strip(), 3, f"qwen-opt: {message}")
+
+
+def importance(name, width):
+    """An importance matrix of one row."""
+    return struct.pack(f"<2i{len(name)}s2i", 1, len(name), name.encode(), 2, width) + struct.pack("<f", 1) * width
 
 
 NAMES = [chr(c) for c in [*range(33, 127), *range(161, 173), *range(174, 324)]]
@@ -450,6 +456,25 @@ ROWS = [
         "qwen-opt: --budget 5MB has nothing to choose: all matrices are floats or keep their integers"),
     Row("a bandwidth for bytes", None, f"qwen-opt {QWEN3} -o out/model.qwen --calibrate --budget 5MB --gbps 30", 2,
         "qwen-opt: --gbps has no effect on a budget of 5MB (see qwen-opt --help)"),
+    *(Row(f"an importance matrix {name}", files, f"qwen-opt {QWEN2} -o out/model.qwen --weights {weights} --imatrix bad", status, f"qwen-opt: {message}")
+      for name, files, weights, status, message in (
+          ("that is not there", None, "q4_0", 3, "cannot read bad: No such file or directory"),
+          ("of another form", written("bad", '{"version": 1}'), "q4_0", 3,
+           "bad is no importance matrix: it is neither a GGUF file nor has names, counts and sums up to its end; what llama-imatrix writes is needed"),
+          ("cut short", written("bad", importance("blk.0.attn_q.weight", 64)[:-1]), "q4_0", 3,
+           "bad is no importance matrix: it is neither a GGUF file nor has names, counts and sums up to its end; what llama-imatrix writes is needed"),
+          ("of other names", written("bad", importance("blk.7.attn_q.weight", 64)), "q4_0", 3,
+           'bad is of another model: it has no row "blk.1.attn_v.weight"'),
+          ("of other widths", written("bad", importance("blk.0.attn_q.weight", 96)), "q4_0", 3,
+           'bad is of another model: tensor "blk.0.attn_q.weight" has 96 values when 64 are needed'),
+          ("for floats", written("bad", importance("blk.0.attn_q.weight", 64)), "bf16", 1,
+           "--imatrix has no effect: no matrix has integers that the quantizer search chooses"))),
+    *(Row(f"an importance matrix and {options}", written("bad", importance("blk.0.attn_q.weight", 64)),
+          f"qwen-opt {QWEN3} -o out/model.qwen --imatrix bad {options}", status, f"qwen-opt: {message}")
+      for options, status, message in (
+          ("--quantizer rtn", 2, "--imatrix has no effect on --quantizer rtn (see qwen-opt --help)"),
+          ("--calibrate", 2, "--calibrate excludes --imatrix (see qwen-opt --help)"),
+          ("--weights q8_0 --rotate on", 1, "--rotate on excludes --imatrix, which is of inputs that are not rotated"))),
     Row("no text", None, f"qwen-opt {QWEN3} -o out/model.qwen --calibrate=none", 1,
         "qwen-opt: cannot read none: No such file or directory"),
     Row("a text without a tokenizer", None, f"qwen-opt {QWEN2} -o out/model.qwen --calibrate", 1,

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 using namespace qwen;
 using namespace qwen::test;
@@ -129,6 +130,48 @@ TEST_P(QuantizersOf, SearchesScales) {
   EXPECT_NEAR(packed.error.errors, error, 1e-4 * error);
   EXPECT_EQ(searched->kept(WeightFormat::F32, 0, 1), 0u);
   EXPECT_EQ(valuesOf(*searched), want);
+}
+
+/// Squared errors, each times the number of its column.
+static double weighedError(const std::vector<float> &values,
+                           const std::vector<float> &want,
+                           const std::vector<float> &columns) {
+  double sum = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double wrong = double{values[i]} - want[i];
+    sum += wrong * wrong * columns[i % columns.size()];
+  }
+  return sum;
+}
+
+TEST_P(QuantizersOf, WeighsColumnsBySearch) {
+  const WeightFormat format = GetParam();
+  const Problem problem(352);
+  const std::vector<float> want = valuesOf(*problem.weights);
+  auto columns = std::make_shared<std::vector<float>>(problem.k, 0.1f);
+  for (size_t i = 0; i < columns->size(); i += 8)
+    (*columns)[i] = 30.0f;
+  const auto packed = [&](const QuantizerFactors &factors) {
+    return Packed(
+               *quantize(Quantizer::Search, problem.weights, format, factors),
+               format)
+        .values;
+  };
+  const std::vector<float> plain = packed({});
+  EXPECT_LT(weighedError(packed({.columns = columns}), want, *columns),
+            0.95 * weighedError(plain, want, *columns));
+  // Of two matrices, the second has columns of its own.
+  const auto same = std::make_shared<std::vector<float>>(problem.k, 1.0f);
+  auto both = std::make_shared<std::vector<float>>(*same);
+  both->insert(both->end(), columns->begin(), columns->end());
+  const std::vector<float> first = packed({.columns = same}),
+                           second = packed({.columns = columns}),
+                           halves = packed({.columns = both});
+  const size_t half = halves.size() / 2;
+  EXPECT_TRUE(std::ranges::equal(std::span(halves).first(half),
+                                 std::span(first).first(half)));
+  EXPECT_TRUE(std::ranges::equal(std::span(halves).subspan(half),
+                                 std::span(second).subspan(half)));
 }
 
 TEST_P(QuantizersOf, MakeUpForErrors) {

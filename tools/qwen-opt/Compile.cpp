@@ -145,6 +145,8 @@ static void compile(CompileArguments &arguments) {
   noteInput(arguments.checkpoint);
   if (!arguments.plan.empty())
     noteInput(arguments.plan);
+  if (!arguments.imatrix.empty())
+    noteInput(arguments.imatrix);
   TemporaryFile output(arguments.output);
   const std::string saved =
       output.isStream() ? "" : calibrationFolder(arguments.output);
@@ -188,6 +190,21 @@ static void checkPlan(const Command &command,
                                   quote(arguments.output));
 }
 
+/// Lets an importance matrix be of use: by the quantizer search. Throws
+/// UsageError if another one is named.
+static void checkImportance(const Command &command,
+                            CompileArguments &arguments) {
+  if (arguments.imatrix.empty())
+    return;
+  CompileOptions &options = arguments.options;
+  if (options.quantizer && options.quantizer != Quantizer::Search)
+    throw UsageError(command, "--imatrix has no effect on --quantizer " +
+                                  arguments.quantizer);
+  if (arguments.plan.empty())
+    options.quantizer = Quantizer::Search;
+  options.imatrix = arguments.imatrix;
+}
+
 /// What the command line lacks to compile. Throws UsageError.
 static void checkArguments(const Command &command,
                            CompileArguments &arguments) {
@@ -206,6 +223,7 @@ static void checkArguments(const Command &command,
   arguments.options.quantizer =
       chooseQuantizer(command, arguments.calibrate, arguments.quantizer);
   checkBudget(command, arguments.budget, arguments.options);
+  checkImportance(command, arguments);
   applyPruning(command, arguments.calibrate, arguments.checkpoint,
                arguments.options, arguments.hooks);
 }

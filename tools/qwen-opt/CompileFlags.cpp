@@ -133,6 +133,14 @@ static void addFormats(const Command &command, CompileArguments &arguments) {
       .type(kFileType)
       .needs(command.option("-o"));
   addCalibration(command, arguments.calibrate);
+  command
+      .addText("--imatrix", arguments.imatrix,
+               "Importance matrix of the model, a GGUF or .dat file that "
+               "llama-imatrix wrote, by which the quantizer search weighs "
+               "errors of columns; default is none")
+      .type(kFileType)
+      .excludes(command.option("--calibrate"))
+      .excludes(command.option("--prune"));
   addBudget(command, arguments.budget);
   command.addChoice(
       "--rotate", arguments.options.rotate,

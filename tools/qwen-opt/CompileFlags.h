@@ -18,7 +18,7 @@ namespace qwen {
 /// than a check of its words are texts here.
 struct CompileArguments {
   std::string checkpoint, output, emit, runner, weights, quantizer, kv;
-  std::string chatTemplate, plan, savePlan;
+  std::string chatTemplate, plan, savePlan, imatrix;
   std::vector<std::string> adapters;
   CompileOptions options;
   CalibrateFlags calibrate;

@@ -52,6 +52,9 @@ struct CompileOptions {
   /// The quantizer of matrices, unless the checkpoint has them in their format;
   /// by default the plan's, or Rounding.
   std::optional<Quantizer> quantizer = {};
+  /// An importance matrix (ImportanceMatrix.h), by which Search weighs columns:
+  /// the model is not rotated then. Empty: none.
+  std::filesystem::path imatrix = {};
   /// A file with the format and the quantizer of each matrix (readPlan), in
   /// place of the three options before.
   std::filesystem::path plan = {};

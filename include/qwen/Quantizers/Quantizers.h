@@ -12,9 +12,11 @@
 #include "qwen/Support/Parallel.h"
 #include "qwen/Weights/Owned.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace qwen {
 
@@ -66,6 +68,10 @@ struct QuantizerFactors {
   /// Of the gradients by its outputs, in one block of all of them; null where
   /// all outputs count the same and for themselves.
   const InputFactor *outputs = nullptr;
+  /// How much errors of each column count to the search, as the mean square of
+  /// its input; of one matrix after another, if the outputs are those of
+  /// several. Null: errors count by the magnitude of their weight.
+  std::shared_ptr<const std::vector<float>> columns = nullptr;
 };
 
 /// Nothing here changes a bit of the result.
