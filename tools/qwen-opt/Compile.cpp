@@ -142,11 +142,10 @@ static void compile(CompileArguments &arguments) {
     ProgressBar("reading").update(0, 1);
   // The file comes first, so that an error about it comes at once. The other
   // inputs are compared with it as they are opened.
-  noteInput(arguments.checkpoint);
-  if (!arguments.plan.empty())
-    noteInput(arguments.plan);
-  if (!arguments.imatrix.empty())
-    noteInput(arguments.imatrix);
+  for (const std::string &input :
+       {arguments.checkpoint, arguments.plan, arguments.imatrix})
+    if (!input.empty())
+      noteInput(input);
   TemporaryFile output(arguments.output);
   const std::string saved =
       output.isStream() ? "" : calibrationFolder(arguments.output);
