@@ -14,7 +14,7 @@ static ImportanceMatrix parsed(const std::string &file) {
   return parseImportanceMatrix(
       {reinterpret_cast<const uint8_t *>(file.data()), file.size()}, "dir/f");
 }
-static std::string errorOf(const std::string &file) {
+static std::string matrixErrorOf(const std::string &file) {
   return messageOf([&] { parsed(file); });
 }
 
@@ -74,22 +74,24 @@ TEST(ImportanceMatrix, RefusesOtherFiles) {
       "names, counts and sums up to its end; what llama-imatrix writes is "
       "needed";
   for (size_t size = 0; size < whole.size(); ++size)
-    EXPECT_EQ(errorOf(whole.substr(0, size)), refusal);
-  EXPECT_EQ(errorOf("{\"version\": 1}"), refusal);
-  EXPECT_EQ(errorOf(datFile({"a", "a"}, {4}, 4)),
+    EXPECT_EQ(matrixErrorOf(whole.substr(0, size)), refusal);
+  EXPECT_EQ(matrixErrorOf("{\"version\": 1}"), refusal);
+  EXPECT_EQ(matrixErrorOf(datFile({"a", "a"}, {4}, 4)),
             "dir/f: tensor \"a\" is there twice");
-  EXPECT_EQ(errorOf(datFile({"\x1b[2J"}, {-4}, 4)),
+  EXPECT_EQ(matrixErrorOf(datFile({"\x1b[2J"}, {-4}, 4)),
             "dir/f: tensor \"\\u001b[2J\" has the value -4.000000 when a sum "
             "of squares is needed");
-  EXPECT_EQ(errorOf(ggufFile({4, 8, 3, 9}, {4, -3})),
+  EXPECT_EQ(matrixErrorOf(ggufFile({4, 8, 3, 9}, {4, -3})),
             "dir/f: tensor \"a.in_sum2\" has the count -3.000000 when a number "
             "that is not negative is needed");
-  EXPECT_EQ(errorOf(GgufBytes{{}, {{"a.counts", {1, 2}}}}.make()),
+  EXPECT_EQ(matrixErrorOf(GgufBytes{{}, {{"a.counts", {1, 2}}}}.make()),
             "dir/f has no tensor \"a.in_sum2\"");
-  EXPECT_EQ(errorOf(GgufBytes{{}, {{"blk.0.attn_q.weight", {32, 2}}}}.make()),
-            "dir/f has no sums of squares of inputs, which llama-imatrix "
-            "writes");
   EXPECT_EQ(
-      errorOf(GgufBytes{{}, {{"a.in_sum2", {32, 2}, StoredType::Q8_0}}}.make()),
+      matrixErrorOf(GgufBytes{{}, {{"blk.0.attn_q.weight", {32, 2}}}}.make()),
+      "dir/f has no sums of squares of inputs, which llama-imatrix "
+      "writes");
+  EXPECT_EQ(
+      matrixErrorOf(
+          GgufBytes{{}, {{"a.in_sum2", {32, 2}, StoredType::Q8_0}}}.make()),
       "dir/f: tensor \"a.in_sum2\" has type Q8_0 when F32 is needed");
 }
