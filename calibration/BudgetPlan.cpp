@@ -229,6 +229,7 @@ void BudgetSearch::addUniform(BudgetPlan &plan) const {
   const double most =
       limitsLoss() ? static_cast<double>(plan.size.fileBytes) : mostBytes();
   std::vector<std::vector<size_t>> all;
+  all.reserve(std::size(kBudgetFormats));
   for (size_t i = 0; i < std::size(kBudgetFormats); ++i)
     all.emplace_back(groups.size(), i);
   std::ranges::sort(all, {}, [&](const std::vector<size_t> &choices) {

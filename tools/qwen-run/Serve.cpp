@@ -76,6 +76,7 @@ static std::unique_ptr<DiskStore> openStore(const server::ServerOptions &chosen,
 static std::vector<std::string>
 namesOfKeys(const std::vector<std::string> &keys, const DiskStore *store) {
   std::vector<std::string> names;
+  names.reserve(keys.size());
   for (const std::string &key : keys)
     names.push_back(store ? store->nameOfKey(key)
                           : std::to_string(names.size()));
