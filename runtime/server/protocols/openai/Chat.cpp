@@ -15,7 +15,7 @@ using J = const ordered_json &;
 using Kind = ParameterKind;
 using Chat = ChatParameters;
 
-const OwnKind server::kMessagesKind = {
+constexpr OwnKind server::kMessagesKind = {
     [](J value, const std::string &name, const ParameterLimits &limits) {
       return messagesOf(value, name, limits.ignoreUnknown);
     },
