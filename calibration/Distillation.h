@@ -31,7 +31,7 @@ inline constexpr int64_t kHeldOutWindows = 8,
 
 /// What came out of a distillation.
 struct DistillResult {
-  /// The step whose scales are kept; 0 if those of the calibration are.
+  /// The step whose scales are kept; 0: the calibration's scales are.
   int64_t step;
   /// Says so, and how the loss changed.
   std::string line;

@@ -16,7 +16,7 @@ static constexpr std::string_view kExpertsPath = ".mlp.experts.",
                                   kLinearOutput = ".linear_attn.out_proj.";
 
 /// The least a column counts beside the mean of its matrix: other texts than
-/// that of the importance matrix may have inputs that this one lacks.
+/// the text of the importance matrix may have inputs that it lacks.
 static constexpr double kLeastImportance = 1e-7;
 
 /// Scales the mean of `columns` to 1, so that products of them stay within f32.

@@ -43,7 +43,7 @@ struct BatcherOptions {
 
 /// Sums since the start.
 struct BatcherCounts {
-  /// Adds those of another batcher.
+  /// Adds the counts of another batcher.
   BatcherCounts &operator+=(const BatcherCounts &other);
 
   int64_t steps = 0;

@@ -29,7 +29,7 @@ struct SchedulerOptions {
 
 /// What a scheduler does now, and sums since its start.
 struct SchedulerCounts {
-  /// Adds those of another scheduler.
+  /// Adds the counts of another scheduler.
   SchedulerCounts &operator+=(const SchedulerCounts &other);
 
   size_t waiting = 0;

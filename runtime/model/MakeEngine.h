@@ -14,7 +14,7 @@ namespace qwen {
 /// `pool`, on which their calls take turns, and `budget`: each takes what the
 /// engines before it left. The smaller model of the file `draftModel`, if it is
 /// not empty, drafts for its answers where Speculate::Auto is chosen and the
-/// model can have drafts. `weights` is that of Engine's constructor. Throws
+/// model can have drafts. Engine's constructor describes `weights`. Throws
 /// Error as Engine does, or if the smaller model has other tokens.
 std::unique_ptr<Engine> makeEngine(const Model &model,
                                    std::shared_ptr<ThreadPool> pool,

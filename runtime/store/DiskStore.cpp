@@ -86,7 +86,7 @@ public:
 
 private:
   std::unordered_map<PageName, PromptFile, NameHash> files;
-  /// The names of states by those of the pages before them.
+  /// The names of states by the names of the pages before them.
   std::unordered_multimap<PageName, PageName, NameHash> states;
   uint64_t total = 0;
 };

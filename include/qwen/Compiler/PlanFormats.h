@@ -38,11 +38,11 @@ struct PlanInput {
 using ChooseFormatsFn = std::function<MatrixFormats(const PlanInput &input)>;
 
 /// The text of a plan file (CompileOptions::plan) with the formats that
-/// `choose` returns, quantized by that of
-/// `options`, or gptq. Matrices of integers keep them; others
-/// have the format `start` in `PlanInput`. Layers are removed, channels scaled
-/// and weights rotated by `options` and `hooks` first, as compileModel does.
-/// Another compile may run while `choose` runs. Throws Error like compileModel.
+/// `choose` returns, and the quantizer of `options`, by default gptq. Matrices
+/// of integers keep them; others have the format `start` in `PlanInput`. Layers
+/// are removed, channels scaled and weights rotated by `options` and `hooks`
+/// first, as compileModel does. Another compile may run while `choose` runs.
+/// Throws Error like compileModel.
 std::string planFormats(const std::filesystem::path &checkpoint,
                         CompileOptions options, const CompileHooks &hooks,
                         WeightFormat start, const ChooseFormatsFn &choose);

@@ -20,7 +20,7 @@ namespace qwen {
 struct AllocationChoice {
   double loss, cost;
 };
-/// The choices of a group, of which there is at least one.
+/// The choices of a group, at least one.
 using AllocationGroup = std::vector<AllocationChoice>;
 
 /// The number of the choice of each group whose losses have the least sum,

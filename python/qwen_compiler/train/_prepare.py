@@ -25,7 +25,7 @@ KEPT_FILES = ("tokenizer*", "vocab*", "merges*", "special_tokens_map.json", "add
 
 
 class Rounded:
-    """All weights are trained; their scales are those of the encoder."""
+    """All weights are trained; the encoder gives their scales."""
 
     def __init__(self, format: str) -> None:
         """Knows the format."""
@@ -299,5 +299,5 @@ def write_folder(model: Any, folder: str | os.PathLike[str], state: dict[str, Te
 
 def save(model: Any, folder: str | os.PathLike[str]) -> None:
     """Writes a prepared model as a folder of safetensors in float32, whose integers `qwen-opt FOLDER` keeps; bf16 and f16 would not hold
-    them. The tokenizer is that of the folder from which the model came. Nothing is left if it fails. Raises qwen_compiler.Error."""
+    them. The tokenizer comes from the folder of the model. Nothing is left if it fails. Raises qwen_compiler.Error."""
     write_folder(model, folder, rounded_state(model), {})

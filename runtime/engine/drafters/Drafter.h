@@ -24,7 +24,7 @@ class Engine;
 class Step;
 
 /// The number of drafts that a track gets in a step, 1 or more, and which:
-/// those of Drafter::strength or of otherStrength.
+/// Drafter::strength's or otherStrength's drafts.
 struct DraftOrder {
   const Track *track;
   int64_t count;

@@ -98,7 +98,7 @@ private:
   void append(const Turn &turn, int64_t place);
   /// Makes the drafts at `place` of all turns.
   void run(int64_t place);
-  /// Makes those of some turns, whose tokens are the batch.
+  /// Makes the drafts of some turns, whose tokens are the batch.
   void call(std::span<const Turn> of, int64_t place);
   void receive(std::span<const Turn> of, int64_t place);
   /// Counts a call that ran `tokens` tokens for `rows` drafts.

@@ -7,7 +7,7 @@
 
 namespace qwen::server {
 
-/// The kind of a list of messages, of which messagesOf makes the value.
+/// The kind of a list of messages; messagesOf makes its value.
 extern const OwnKind kMessagesKind;
 
 // NOLINTNEXTLINE(misc-multiple-inheritance): data
