@@ -37,3 +37,11 @@ std::span<const EmbeddedText> qwen::embeddedTexts() {
                                        {"mathematics", viewOf(kMathematics)}};
   return texts;
 }
+
+std::vector<std::string_view> qwen::embeddedTextViews() {
+  std::vector<std::string_view> texts;
+  texts.reserve(embeddedTexts().size());
+  for (const EmbeddedText &part : embeddedTexts())
+    texts.push_back(part.text);
+  return texts;
+}

@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace qwen {
 
@@ -19,6 +20,9 @@ struct EmbeddedText {
 /// All parts. In Qwen's tokenizer the first, English, has about 12,000 tokens,
 /// each other one 5,000.
 std::span<const EmbeddedText> embeddedTexts();
+
+/// The texts of all parts.
+std::vector<std::string_view> embeddedTextViews();
 
 } // namespace qwen
 

@@ -16,7 +16,6 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 #include <utility>
 
@@ -238,7 +237,7 @@ timespec PromptFolder::changed() const {
 
 /// Reads up to the ends of all parts or of the file. Returns the number of
 /// bytes, or -1 with errno.
-static ssize_t readParts(int file, std::span<iovec> parts) {
+static ssize_t readAll(int file, std::span<iovec> parts) {
   ssize_t total = 0;
   while (!parts.empty()) {
     const ssize_t count =
@@ -262,16 +261,15 @@ static ssize_t readParts(int file, std::span<iovec> parts) {
 }
 
 std::optional<PromptFolder::Front>
-PromptFolder::readFront(const PromptFile &file, std::span<uint8_t> to) const {
+PromptFolder::readParts(const PromptFile &file, std::span<iovec> parts) const {
   const std::string name = file.fileName();
   const int opened = folder.openFile(name, O_RDONLY);
   if (opened < 0 && errno == ENOENT)
     return std::nullopt;
   struct stat status = {};
   ssize_t count = -1;
-  iovec part = {to.data(), to.size()};
   if (opened >= 0 && fstat(opened, &status) == 0)
-    count = readParts(opened, {&part, 1});
+    count = readAll(opened, parts);
   const int error = errno;
   if (opened >= 0)
     close(opened);
@@ -282,28 +280,27 @@ PromptFolder::readFront(const PromptFile &file, std::span<uint8_t> to) const {
                static_cast<uint64_t>(status.st_size)};
 }
 
+std::optional<PromptFolder::Front>
+PromptFolder::readFront(const PromptFile &file, std::span<uint8_t> to) const {
+  iovec part = {to.data(), to.size()};
+  return readParts(file, {&part, 1});
+}
+
 bool PromptFolder::read(const PromptFile &file, std::span<uint8_t> head,
                         std::span<uint8_t> payload) const {
-  const std::string name = file.fileName();
-  const int opened = folder.openFile(name, O_RDONLY);
-  if (opened < 0 && errno == ENOENT)
-    return false;
-  struct stat status = {};
-  ssize_t count = -1;
   iovec parts[] = {{head.data(), head.size()},
                    {payload.data(), payload.size()}};
-  const auto size = static_cast<ssize_t>(head.size() + payload.size());
-  if (opened >= 0 && fstat(opened, &status) == 0)
-    count = status.st_size == size ? readParts(opened, parts) : status.st_size;
-  const int error = errno;
-  if (opened >= 0)
-    close(opened);
-  if (count < 0)
-    throw Error("cannot read " + part::file(pathOf(name)) + ": " +
-                part::found(std::strerror(error)));
-  if (count != size)
-    throw Error(part::file(pathOf(name)) + " has " + part::found(count) +
-                " bytes when " + part::needed(size) + " are needed");
+  const std::optional<Front> front = readParts(file, parts);
+  if (!front)
+    return false;
+  const uint64_t size = head.size() + payload.size();
+  // Another process may cut a file while it is read.
+  const uint64_t found =
+      front->fileBytes == size ? front->count : front->fileBytes;
+  if (found != size)
+    throw Error(part::file(pathOf(file.fileName())) + " has " +
+                part::found(found) + " bytes when " + part::needed(size) +
+                " are needed");
   return true;
 }
 

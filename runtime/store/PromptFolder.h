@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <sys/uio.h>
 #include <vector>
 
 namespace qwen {
@@ -106,6 +107,10 @@ public:
   void removeTemporaries() const;
 
 private:
+  /// Reads the first bytes of a file into `parts`. Returns their count and the
+  /// file's size, or nothing if it is gone. Throws Error.
+  std::optional<Front> readParts(const PromptFile &file,
+                                 std::span<iovec> parts) const;
   /// Opens or makes the key.
   void openKey();
   bool readKey();

@@ -5,28 +5,16 @@
 import concurrent.futures
 import json
 import pathlib
-import shutil
 import sys
 
-import numpy as np
-
-from checks import Checks, compile_model, run, write_checkpoint
+from checks import Checks, run
+from hybrid_model import compile_hybrid
 from server import Server
 
 FOLDER, TEMPLATES, WORK = (pathlib.Path(a) for a in sys.argv[1:])
-SHAPE = ("qwen3_5", 64, 4, 2, 1, 32, 96, 4096, True, (1, 32, 2, 32))
 LINES = ["Tell a story.", "Go on. " * 30, "And then?"]
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
 checks = Checks()
-
-
-def compiled():
-    checkpoint = WORK / "checkpoint"
-    write_checkpoint(checkpoint, SHAPE, np.random.default_rng(3), max_position_embeddings=1024, bos_token_id=4093, eos_token_id=4095)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(FOLDER / name, checkpoint)
-    shutil.copy(TEMPLATES / "Qwen3.5-4B.jinja", checkpoint / "chat_template.jinja")
-    return compile_model(checkpoint, WORK / "hybrid.qwen")
 
 
 def turn(role, text):
@@ -112,7 +100,7 @@ def bench_runs_behind_a_text(model):
     checks.check(speeds["depth"] == 192 and speeds["decode_tokens_per_second"]["median"] > 0, f"bench --depth: {speeds}")
 
 
-model = compiled()
+model = compile_hybrid(FOLDER, TEMPLATES, WORK)
 bench_runs_behind_a_text(model)
 chat_answers_as_generate(model)
 turns_read_what_is_new(model)

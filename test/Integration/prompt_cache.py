@@ -2,22 +2,19 @@
 
   prompt_cache.py FOLDER TEMPLATES MODEL WORKDIR      MODEL is FOLDER (models/stories), compiled
 
-The hybrid, whose snapshots are stored too, is that of hybrid.py.
+A hybrid (hybrid_model.py) stores snapshots, too.
 """
 import json
 import pathlib
-import shutil
 import stat
 import subprocess
 import sys
 
-import numpy as np
-
-from checks import Checks, compile_model, run, write_checkpoint
+from checks import Checks, compile_model, run
+from hybrid_model import compile_hybrid
 from server import Server
 
 FOLDER, TEMPLATES, MODEL, WORK = (pathlib.Path(a) for a in sys.argv[1:])
-SHAPE = ("qwen3_5", 64, 4, 2, 1, 32, 96, 4096, True, (1, 32, 2, 32))
 PAGE = 64
 #: The last token always runs.
 PROMPT, FOUND = [5, 6, 7, 8] * 50, 3 * PAGE
@@ -26,15 +23,6 @@ SECRET = "a-secret-key-of-a-client"
 EVERY = ("--snapshot-every", str(PAGE))
 checks = Checks()
 expect = checks.expect
-
-
-def hybrid():
-    checkpoint = WORK / "checkpoint"
-    write_checkpoint(checkpoint, SHAPE, np.random.default_rng(3), max_position_embeddings=1024, bos_token_id=4093, eos_token_id=4095)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(FOLDER / name, checkpoint)
-    shutil.copy(TEMPLATES / "Qwen3.5-4B.jinja", checkpoint / "chat_template.jinja")
-    return compile_model(checkpoint, WORK / "hybrid.qwen")
 
 
 def completion(server, prompt=PROMPT, headers=None, **more):
@@ -205,7 +193,7 @@ def refused():
 
 
 f16 = compile_model(FOLDER, WORK / "f16.qwen", "--kv", "f16")
-linear = hybrid()
+linear = compile_hybrid(FOLDER, TEMPLATES, WORK)
 restarts(MODEL, WORK / "dense")
 restarts(linear, WORK / "linear")
 chats_go_on(MODEL, WORK / "chat")

@@ -95,12 +95,8 @@ qwen::calibrationText(const CalibrateFlags &flags,
     if (!input.tokenizer)
       throw Error(part::file(checkpoint) + " has no tokenizer, which " +
                   option + " needs");
-    std::vector<std::string_view> texts = {text};
-    if (isOwn) {
-      texts.clear();
-      for (const EmbeddedText &part : embeddedTexts())
-        texts.push_back(part.text);
-    }
+    const std::vector<std::string_view> texts =
+        isOwn ? embeddedTextViews() : std::vector<std::string_view>{text};
     return readCalibrationText(*input.tokenizer, texts,
                                modelFact(input.module, "max_context"), name);
   };

@@ -43,12 +43,9 @@ void qwen::addDraftHook(const DraftFlags &flags, CompileHooks &hooks) {
           throw Error(part::subject("--draft-vocabulary") + " has " +
                       part::found(count) + " tokens when the model has " +
                       part::needed(vocab));
-        std::vector<std::string_view> texts = {text};
-        if (file.empty()) {
-          texts.clear();
-          for (const EmbeddedText &part : embeddedTexts())
-            texts.push_back(part.text);
-        }
+        const std::vector<std::string_view> texts =
+            file.empty() ? embeddedTextViews()
+                         : std::vector<std::string_view>{text};
         return frequentTokens(input.tokenizer, texts, vocab, count);
       };
 }

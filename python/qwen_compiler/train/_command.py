@@ -23,7 +23,7 @@ from tqdm import tqdm  # type: ignore
 from .._errors import Error
 from .._programs import program
 from ._data import windows
-from ._prepare import METHODS, prepare, rounded_state, write_folder
+from ._prepare import METHODS, new_folder, prepare, rounded_state, write_folder
 from ._training import STATE, Diverged, Recipe, Training
 
 # What a learning rate is when none is given.
@@ -206,17 +206,10 @@ def add_adapter(model: Any, rank: int) -> Any:
 
 def write_adapter(model: Any, folder: pathlib.Path, more: dict[str, str]) -> None:
     """Writes the adapter of a model of PEFT. The folder appears at once. Raises Error."""
-    part = folder.with_name(f".{folder.name}.{os.getpid()}")
-    try:
+    with new_folder(folder) as part:
         model.save_pretrained(part)
         for name, text in more.items():
             (part / name).write_text(text)
-        os.rename(part, folder)
-    except BaseException as error:
-        shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
-            raise Error(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from None
-        raise
 
 
 History = dict[str, list[tuple[float, float]]]

@@ -1,6 +1,7 @@
 """From a model of transformers to one that computes with the engine's integers, and back to a folder."""
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import pathlib
@@ -272,14 +273,28 @@ def rounded_state(model: Any) -> dict[str, Tensor]:
     return kept
 
 
+@contextlib.contextmanager
+def new_folder(target: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A path for a folder that gets the name `target` when the body ends, and goes if the body fails. Raises Error if it cannot be written."""
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        yield part
+        os.rename(part, target)
+    except BaseException as error:
+        shutil.rmtree(part, ignore_errors=True)
+        # safetensors has an error of its own for a full disk.
+        if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
+            raise Error(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from None
+        raise
+
+
 def write_folder(model: Any, folder: str | os.PathLike[str], state: dict[str, Tensor], more: dict[str, str]) -> None:
     """Writes a checkpoint: the tensors, the configuration, the files of the model's own folder that have no weights, and texts by their
     names. The folder appears at once, and must not be there. Raises Error."""
     target = pathlib.Path(folder)
     if target.exists():
         raise Error(f"{target} exists; remove it or name another folder")
-    part = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with new_folder(target) as part:
         model.save_pretrained(part, state_dict=state)
         source = pathlib.Path(model.name_or_path or os.devnull)
         for pattern in KEPT_FILES if source.is_dir() else ():
@@ -288,13 +303,6 @@ def write_folder(model: Any, folder: str | os.PathLike[str], state: dict[str, Te
                     shutil.copyfile(file, part / file.name)
         for name, text in more.items():
             (part / name).write_text(text)
-        os.rename(part, target)
-    except BaseException as error:
-        shutil.rmtree(part, ignore_errors=True)
-        # safetensors has an error of its own for a full disk.
-        if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
-            raise Error(f"cannot write {target}: {getattr(error, 'strerror', None) or error}") from None
-        raise
 
 
 def save(model: Any, folder: str | os.PathLike[str]) -> None:
