@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares the speed of experts in the forms of other libraries with that of the same integers from a GGUF file, in alternating runs.
+"""Compares the speed of experts in the forms of other libraries with the same integers from a GGUF file, in alternating runs.
 
   .venv/bin/python bench/experts_forms.py WORKDIR [--layers N] [--experts N] [--rounds N] [--threads N] [--prepare]
 
-Writes folders and GGUF files of random integers, with experts as wide as those of Qwen3-30B-A3B, a small attention and a small vocabulary,
+Writes folders and GGUF files of random integers, with experts of Qwen3-30B-A3B's width, a small attention and a small vocabulary,
 and compiles them. Compares the logits of both files of a format bit for bit. Prints a row of a table for each form: the format, and
 in tokens/s the best prefill (512 tokens) of the folder and of the GGUF file, and the best decode (64 tokens) of both. --prepare only
 writes and compiles.

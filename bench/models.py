@@ -4,8 +4,8 @@
   .venv/bin/python bench/models.py WORKDIR [--model NAME] [--rounds N] [--streams 1,4] [--tokens N] [--threads N] [--json]
 
 Makes a checkpoint with random weights, compiles it to q4_0 and copies the file, so that both models read weights of their own. Each round
-lets STREAMS clients of one model draw TOKENS tokens behind a prompt of 16, then those of the other model, then all at the same time. The rate
-of a model is that from the last first token to the first end of its own streams; beside the other model, of those in which both draw. Says
+lets STREAMS clients of one model draw TOKENS tokens behind a prompt of 16, then the clients of the other model, then all at the same time. The
+rate of a model counts the tokens from its last first token to the first end of its streams; beside the other model, while both draw. Says
 which part of its rate each model keeps, and whether the texts are the same.
 """
 import argparse

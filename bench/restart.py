@@ -9,7 +9,7 @@ Makes a checkpoint with random weights and compiles it, unless WORKDIR has it. T
 A round drops the files of the cache from the system's page cache, reads a file of as many bytes from the same disk, which gives the
 speed of the disk, drops the files again and starts a server. Its first request is the prompt with a last question of --last other ids:
 the seconds to its first token are `disk`. The second one is the prompt with another last question, whose pages memory has: `memory`.
-The bound is memory + bytes / speed + 0.3 s. The first token and its logprob must be those of the server that filled the cache.
+The bound is memory + bytes / speed + 0.3 s. The first token and its logprob must equal the first run's.
 """
 import argparse
 import http.client

@@ -8,8 +8,8 @@ WORKDIR gets the texts: what the corpus has without texts that share 40 characte
 five kinds of text of calibration/text. Files are compared with the checkpoint in f32 (`qwen-run compare`), on 16 windows of val.txt and on the
 second halves of the five kinds. A file or a folder that is there is not made again.
 
-Parts: `weights` trains all weights from those of the checkpoint, in q4_0; `trained` weights and scales from the integers of gptq; `small` the same
-in q4_g128; `scales` scales alone; `recovery` the model without the layer that `--prune sleb:1` removes, in q8_0.
+Each part is a training. `weights` trains all weights of the checkpoint, in q4_0. `trained` begins with gptq's integers and trains weights and scales,
+in q4_0; `small` does so in q4_g128. `scales` trains scales alone. `recovery` trains the model without the layer that `--prune sleb:1` removes, in q8_0.
 """
 import argparse
 import json

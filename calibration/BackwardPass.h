@@ -68,8 +68,8 @@ mlir::Operation *findOpWithoutGradient(const Sublayer &sublayer);
 class BackwardPass {
 public:
   /// Token i of the run has position i mod `window`. Products of the sublayer's
-  /// ops read `weights`; those of matrices of integers read rows in int8 if
-  /// `quantizes`, which gradients pass as if they were not rounded.
+  /// ops read `weights`. With `quantizes`, products of matrices of integers
+  /// read rows in int8, and gradients pass the rounding as if it did nothing.
   BackwardPass(BackwardWeights &weights, int64_t tokens, int64_t window,
                bool quantizes = false)
       : weights(weights), tokens(tokens), window(window), quantizes(quantizes) {

@@ -63,7 +63,7 @@ struct BudgetPlan {
 /// too few, or if there is nothing to choose: before losses are measured.
 void requireBudget(const PlanInput &input, const Budget &budget);
 
-/// Chooses formats by `losses`, which are those of kBudgetFormats. The matrices
+/// Chooses formats by the losses of kBudgetFormats. The matrices
 /// of a product have one format. Throws Error, with the least that is possible,
 /// if the budget is too small.
 BudgetPlan planBudget(const PlanInput &input, const Sensitivities &losses,

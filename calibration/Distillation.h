@@ -103,7 +103,7 @@ private:
   const CalibrationOptions &options;
   const int64_t steps;
   const SublayerChain chain;
-  /// The windows of the text that steps read, and those that are held out.
+  /// Numbers of the windows that steps read, and of the held-out ones.
   std::vector<int64_t> learned, heldOut;
   ThreadPool pool;
   std::optional<TextRun> teacher;

@@ -13,11 +13,11 @@
 
 namespace qwen {
 
-/// The ids of `count` of the first `vocab` tokens, ascending: added tokens,
-/// which end answers and open calls, then those that `texts` have most, then
-/// those with the least ids. A byte-level BPE numbers tokens in the order of
-/// its merges, so the last rule stands for the text of its makers; it is the
-/// only one without a tokenizer. `count` is at most `vocab`.
+/// The ids of `count` of the first `vocab` tokens, ascending. Added tokens
+/// come first, since they end answers and open calls; then the most frequent
+/// tokens of `texts`; then the least ids. A byte-level BPE numbers tokens in
+/// the order of its merges, so the last rule stands for the text of its makers;
+/// it is the only one without a tokenizer. `count` is at most `vocab`.
 std::vector<int32_t>
 frequentTokens(const std::optional<TokenizerImport> &tokenizer,
                std::span<const std::string_view> texts, int64_t vocab,

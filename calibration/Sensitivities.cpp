@@ -149,7 +149,7 @@ private:
   void measure(const StepInput &read, const std::vector<InputFacts> &facts,
                const OutputSquares *squares);
   /// Adds the losses of matrices of one input; with `experts`, as parts of the
-  /// outputs, of which so many experts have an equal share.
+  /// outputs, an equal share for each of so many experts.
   void measureSamples(std::vector<Sampled> &samples, const InputFacts &facts,
                       double damping, size_t experts);
   void measureLookups();

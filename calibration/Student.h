@@ -2,7 +2,7 @@
 //
 // Runs windows of a text through a model whose matrices may have integers:
 // their products read dequantized weights and rows in int8, so that the numbers
-// are those of the compiled model but for the order of sums. The backward pass
+// differ from the compiled model by the order of sums alone. The backward pass
 // gives what each product reads and the gradient by its result.
 //
 //===----------------------------------------------------------------------===//
@@ -21,9 +21,10 @@ namespace qwen {
 
 class Student {
 public:
-  /// `chain`, whose ops have backward passes, is of `module`, which and whose
-  /// `weights` must outlive this. Sources are read whenever a sublayer runs.
-  /// Without `quantizes`, no product reads rows in int8.
+  /// `chain` has the sublayers of `module`; all of its ops need backward
+  /// passes. `module` and `weights` must outlive this. Sources are read
+  /// whenever a sublayer runs. Without `quantizes`, no product reads rows in
+  /// int8.
   Student(mlir::ModuleOp module, const WeightSources &weights,
           const SublayerChain &chain, int64_t window, unsigned threads,
           bool quantizes = true);
