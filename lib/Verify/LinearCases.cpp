@@ -145,6 +145,13 @@ static void compareLinear(Cases &cases, const Compared<Op> &of,
                 });
 }
 
+/// About `tokens` tokens, as many as a call of the kernel may have.
+static int64_t callTokens(const KernelInfo &kernel, int64_t tokens) {
+  return isaInfo(kernel.isa).dot.kind == DotKind::TileDot
+             ? tokens
+             : alignTo(tokens, kernel.m);
+}
+
 template <KernelOp Op>
 static void checkLinear(Cases &cases, const Compared<Op> &of) {
   static constexpr int64_t ranges[][3] = {{1, 0, 1},   {2, 0, 2}, {3, 1, 2},
@@ -158,7 +165,7 @@ static void checkLinear(Cases &cases, const Compared<Op> &of) {
       const int64_t *range = ranges[turn % 7];
       const Values kind = kValues[turn % 5]; // sums of Large ones overflow
       const int64_t epilogue = turn % 6;
-      const LinearShape shape = {alignTo(tokens, of.info.m),
+      const LinearShape shape = {callTokens(of.info, tokens),
                                  k,
                                  range[0],
                                  range[1],

@@ -145,7 +145,7 @@ func.func @again(%x: tensor<?x64xf32> {qwen.name = "rows", qwen.place = #qwen.bu
 // PRODUCT-NEXT: return
 // AMX leaves what 16 do not divide to VNNI, and shares activations among more panels, of all tokens.
 // TILES-LABEL: func.func private @linear.linear_q4_0_16x16x4_amx_int8(
-// TILES: qwen.struct {cached = 262144, least = 4, reused = 0, together = 4, tiles = [#qwen.kernel<linear_q4_0_16x16x4_amx_int8>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>, {{.*}}#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>]}
+// TILES: qwen.struct {cached = 524288, least = 4, reused = 0, together = 4, tiles = [#qwen.kernel<linear_q4_0_16x16x4_amx_int8>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>, {{.*}}#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>]}
 // The driver and kernels are declared only.
 // CHECK: func.func private @qwenDriverEmbedding(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr){{$}}
 // CHECK: func.func private @linear_q4_0_1x16x4_avx512vnni(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i64){{$}}

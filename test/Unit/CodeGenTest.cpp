@@ -284,7 +284,7 @@ TEST(Schedule, HasAnOrder) {
             "prefetch = 1024 of 0 1 512 1024 2048 4096 8192\n"
             "streams = 2 of 0 2 4 8\n"
             "cached = 65536 of 8192 16384 32768 65536 131072 262144 524288 "
-            "1048576 2097152 4194304\n"
+            "1048576 2097152 4194304 8388608 16777216\n"
             "reused = 262144 of 8192 16384 32768 65536 131072 262144 524288 "
             "1048576 2097152 4194304\n");
   // What both orders have stays; else a field has its least choice.
@@ -355,6 +355,8 @@ TEST(Schedule, HasLimits) {
        "has depth=4; it can be 8 16 32 64 128"},
       {"linear_q4_k_16x16x4_amx_int8", "strip=16",
        "has strip=16; it can be 32 64 128 256 512"},
+      {"linear_q4_0_16x16x4_amx_int8", "rest=17",
+       "has rest=17; it can be 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16"},
       {"linear_q4_0_16x16x4_amx_int8", "least=8",
        "has least=8; it can be 16 32 64"},
       {"linear_q4_0_16x16x4_amx_int8", "bypass=1",

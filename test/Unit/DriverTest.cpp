@@ -279,10 +279,13 @@ void addFirst(const float *x, const uint8_t *, const float *,
 template <int64_t... M> std::vector<DriverTile<LinearF32Fn>> tilesOf() {
   return {{addFirst<M>, M}...};
 }
-/// The first of the tiles takes `least` tokens and more.
+/// The first of the tiles takes `least` tokens and more, and `rest` tokens
+/// behind a multiple of its own.
 std::vector<DriverTile<LinearF32Fn>>
-from(int64_t least, std::vector<DriverTile<LinearF32Fn>> tiles) {
+from(int64_t least, std::vector<DriverTile<LinearF32Fn>> tiles,
+     int64_t rest = 0) {
   tiles[0].least = least;
+  tiles[0].rest = rest;
   return tiles;
 }
 const std::vector<DriverTile<LinearF32Fn>> kTileLists[] = {
@@ -292,7 +295,8 @@ const std::vector<DriverTile<LinearF32Fn>> kTileLists[] = {
     tilesOf<6, 4, 1>(),
     tilesOf<8, 3, 1>(),
     tilesOf<16, 8, 4, 3, 2, 1>(),
-    from(12, tilesOf<4, 8, 3, 1>())};
+    from(12, tilesOf<4, 8, 3, 1>()),
+    from(8, tilesOf<8, 4, 3, 1>(), 5)};
 
 /// What a product is cut by.
 struct Cut {
@@ -354,8 +358,12 @@ void checkProduct(const std::vector<DriverTile<LinearF32Fn>> &tiles,
   }
   for (const KernelCall &kernel : kernelCalls) {
     ASSERT_GT(kernel.tokens, 0);
-    ASSERT_EQ(kernel.tokens % kernel.tile, 0);
-    if (kernel.tile == tiles[0].m)
+    const bool isFirst = kernel.tile == tiles[0].m;
+    const int64_t behind = kernel.tokens % kernel.tile;
+    if (behind != 0)
+      ASSERT_GE(behind,
+                isFirst && tiles[0].rest > 0 ? tiles[0].rest : INT64_MAX);
+    if (isFirst)
       ASSERT_GE(kernel.tokens, tiles[0].least);
     if (!isTile)
       ASSERT_LE(kernel.panels, std::max(cut.cached / kLength, cut.least));
@@ -379,6 +387,21 @@ TEST(Product, MultipliesEachTokenOnce) {
         if (testing::Test::HasFatalFailure())
           return;
       }
+}
+
+/// 13 tokens are 8 and 5, and 12 are 8 and 4: a kernel for 8 tokens that takes
+/// 5 behind them needs no other for 13.
+TEST(Product, TakesARestThatIsLargeEnough) {
+  const auto tilesFor = [](int64_t tokens) {
+    checkProduct(from(8, tilesOf<8, 4, 3, 1>(), 5), tokens, {0, 7, 0});
+    std::vector<int64_t> tiles;
+    for (const KernelCall &kernel : kernelCalls)
+      tiles.push_back(kernel.tile);
+    return tiles;
+  };
+  EXPECT_EQ(tilesFor(13), std::vector<int64_t>{8});
+  EXPECT_EQ(tilesFor(12), (std::vector<int64_t>{8, 4}));
+  EXPECT_EQ(tilesFor(7), (std::vector<int64_t>{4, 3}));
 }
 
 TEST(Product, LmHeadFlagsTheTokenOfItsRow) {

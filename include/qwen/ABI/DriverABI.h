@@ -70,12 +70,14 @@ static_assert(sizeof(WeightPlace) == size_t{2} * 8 &&
               sizeof(FloatPlace) == size_t{2} * 8 &&
               sizeof(BlockPlace) == size_t{4} * 8);
 
-/// A kernel of a product, the number of tokens that it multiplies together, and
-/// the fewest tokens of a call that it should multiply.
+/// A kernel of a product, the number of tokens that it multiplies together, the
+/// fewest tokens of a call that it should multiply, and the fewest tokens
+/// behind a multiple of `m` that it should multiply, too; 0: none.
 template <typename Fn> struct DriverTile {
   Fn *kernel;
   int64_t m;
   int64_t least = 0;
+  int64_t rest = 0;
 };
 
 /// What an instance fixes of a product. `cached` is the number of values along

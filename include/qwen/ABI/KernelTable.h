@@ -20,7 +20,7 @@ struct KernelInfo {
   std::string_view name;
   KernelOp op;
   KernelFormat format;
-  /// The tokens of a call must be a multiple of this number.
+  /// The tokens of a call must be a multiple of this number; AMX takes any.
   int64_t m;
   KernelIsa isa;
 

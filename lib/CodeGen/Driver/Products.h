@@ -42,20 +42,33 @@ template <typename Fn> struct Product {
   int64_t m, stride;
   ProductInstance<Fn> fixed;
 };
-/// Multiplies `tokens` with `panels`. Each tile takes the largest multiple of
-/// its M that the tiles before it have left, or none if they are few. Tokens
-/// are independent, so the split never shows in the result.
+
+/// Values along K of the panels that stay in a core's first and second cache
+/// between kernels: 64 KiB and 1 MiB as int8.
+inline constexpr int64_t kFirstCacheLength = 4096, kSecondCacheLength = 65536;
+
+/// The tokens that a tile takes of those that are left: the largest multiple of
+/// its M, and what is behind it if that is enough for this kernel; or none if
+/// all are few.
+template <typename Fn>
+QWEN_SPECIALISED int64_t tokensTaken(const DriverTile<Fn> &tile, int64_t left) {
+  const int64_t behind = left % tile.m;
+  const bool takesAll = tile.rest > 0 && behind >= tile.rest;
+  return left < tile.least ? 0 : takesAll ? left : left - behind;
+}
+
+/// Multiplies `tokens` with `panels`. Tokens are independent, so the split
+/// never shows in the result.
 template <typename Input, typename Fn>
 QWEN_SPECIALISED void multiplyTokens(const Input &input, const Product<Fn> &of,
                                      Range tokens, Range panels) {
   int64_t token = tokens.begin;
 #pragma clang loop unroll(full)
   for (int64_t i = 0; i < of.fixed.tileCount; ++i) {
-    const auto [kernel, size, least] = of.fixed.tiles[i];
-    const int64_t left = tokens.end - token,
-                  count = left < least ? 0 : left - left % size;
+    const DriverTile<Fn> &tile = of.fixed.tiles[i];
+    const int64_t count = tokensTaken(tile, tokens.end - token);
     if (count > 0)
-      input.call(kernel, token, of.weights, of.bias,
+      input.call(tile.kernel, token, of.weights, of.bias,
                  of.residual ? of.residual + token * of.stride : nullptr,
                  of.out + token * of.stride, count, of.stride, panels);
     token += count;
@@ -74,11 +87,17 @@ QWEN_SPECIALISED void multiply(const Input &input, const Product<Fn> &of,
   int64_t largest = 0;
 #pragma clang loop unroll(full)
   for (int64_t i = 0; i < of.fixed.tileCount; ++i) {
-    const auto [kernel, size, least] = of.fixed.tiles[i];
-    single |= size == of.m && least <= of.m;
-    largest = std::max(largest, size);
+    const DriverTile<Fn> &tile = of.fixed.tiles[i];
+    single |= tile.m == of.m && tile.least <= of.m;
+    largest = std::max(largest, tile.m);
   }
-  const int64_t cached = of.fixed.cached / input.k, least = of.fixed.least;
+  // The schedule is that of the first tile, which may leave tokens to others.
+  const int64_t ofFirst = tokensTaken(of.fixed.tiles[0], of.m);
+  const int64_t most = ofFirst == of.m ? int64_t{of.fixed.cached}
+                       : ofFirst == 0  ? kFirstCacheLength
+                                       : kSecondCacheLength;
+  const int64_t cached = std::min<int64_t>(of.fixed.cached, most) / input.k,
+                least = of.fixed.least;
   const int64_t panels = single ? range.end - range.begin
                                 : std::max(cached - cached % least, least);
   const int64_t reused = of.fixed.reused;

@@ -80,9 +80,10 @@ static SmallVector<const KernelInfo *> tilesOf(const KernelInfo &gemv,
                                                const KernelInfo &gemm) {
   std::map<int64_t, const KernelInfo *, std::greater<>> tiles;
   const CpuFeatureSet features = gemv.features() | gemm.features();
+  const int64_t least = tokenSplit(gemm).least;
   for (const KernelInfo &kernel : kernelTable())
     if (kernel.op == gemv.op && kernel.format == gemv.format &&
-        kernel.m < leastTokens(gemm) && kernel.name != gemm.name &&
+        kernel.m < least && kernel.name != gemm.name &&
         features.containsAll(kernel.features()))
       tiles[kernel.m] = &kernel;
   tiles[1] = &gemv;

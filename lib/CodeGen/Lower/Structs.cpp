@@ -56,9 +56,11 @@ static void append(SmallVectorImpl<Value> &values,
     values.push_back(addressOf(builder, kernel));
   } else if (auto list = dyn_cast<ArrayAttr>(field)) {
     SmallVector<Value> tiles; // Each a DriverTile.
-    for (auto tile : list.getAsRange<KernelAttr>())
-      tiles.append({addressOf(builder, tile), i64(tile.getInfo()->m),
-                    i64(leastTokens(*tile.getInfo()))});
+    for (auto tile : list.getAsRange<KernelAttr>()) {
+      const TokenSplit split = tokenSplit(*tile.getInfo());
+      tiles.append({addressOf(builder, tile), i64(split.multiple),
+                    i64(split.least), i64(split.rest)});
+    }
     values.append(
         {store(builder, tiles), i64(static_cast<int64_t>(list.size()))});
   } else if (auto type = dyn_cast<TypeAttr>(field)) {

@@ -69,6 +69,7 @@ public:
   QWEN_INTEGERS(mul, MulIOp)
   QWEN_INTEGERS(div, DivUIOp)
   QWEN_INTEGERS(smaller, MinSIOp)
+  QWEN_INTEGERS(larger, MaxSIOp)
   QWEN_INTEGERS(shiftLeft, ShLIOp)
   QWEN_INTEGERS(shiftRight, ShRUIOp)
   QWEN_INTEGERS(bitAnd, AndIOp)

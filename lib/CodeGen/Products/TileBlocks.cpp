@@ -76,7 +76,8 @@ private:
 
 void qwen::emitOrder(const KernelInfo &kernel,
                      const TileBlocksSchedule &schedule, ModuleOp module) {
-  TileBlocks(kernel, module, {schedule.strip, schedule.depth, schedule.bypass},
+  TileBlocks(kernel, module,
+             {schedule.tokens, schedule.strip, schedule.depth, schedule.bypass},
              TileBlocks::shapeOf)
       .emit();
 }

@@ -114,7 +114,8 @@ private:
 
 void qwen::emitOrder(const KernelInfo &kernel,
                      const TileGroupsSchedule &schedule, ModuleOp module) {
-  TileGroups(kernel, module, {schedule.strip, schedule.depth, schedule.bypass},
+  TileGroups(kernel, module,
+             {schedule.tokens, schedule.strip, schedule.depth, schedule.bypass},
              TileGroups::shapeOf)
       .emit();
 }

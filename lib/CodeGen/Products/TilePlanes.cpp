@@ -122,7 +122,8 @@ private:
 
 void qwen::emitOrder(const KernelInfo &kernel,
                      const TilePlanesSchedule &schedule, ModuleOp module) {
-  TilePlanes(kernel, module, {schedule.strip, schedule.depth, schedule.bypass},
+  TilePlanes(kernel, module,
+             {schedule.tokens, schedule.strip, schedule.depth, schedule.bypass},
              TilePlanes::shapeOf)
       .emit();
 }

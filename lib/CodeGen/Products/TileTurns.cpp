@@ -11,12 +11,15 @@ static constexpr int64_t kLag = 2;
 /// Stages whose scales are in memory: a step is not done before the second step
 /// after it.
 static constexpr int64_t kScaleStages = 4;
-/// Blocks of 128 values of 16 tokens whose lines are arranged at a time: 512
-/// KiB, a quarter of the second cache.
-static constexpr int64_t kHeldBlocks = 256;
+/// Blocks of 128 values of 16 tokens whose lines are arranged at a time, at
+/// most: 1 MiB, half of the second cache.
+static constexpr int64_t kHeldBlocks = 512;
+/// The best size of a strip, in such blocks: sums and weights take their part
+/// of the cache. Fewer tiles of tokens unpack weights too often.
+static constexpr int64_t kStripBlocks = 320, kStripTiles = 6;
 /// Tiles of tokens of a strip for which arranging all of K is worth it. A
 /// longer K is arranged stage by stage, again for each panel.
-static constexpr int64_t kFewTiles = 4;
+static constexpr int64_t kFewTiles = 2;
 
 //===----------------------------------------------------------------------===//
 // Parts of rows
@@ -80,8 +83,11 @@ void TileTurns::sizeStrips() {
   // Two stages have lines where these are arranged stage by stage.
   Value held = arith::SelectOp::create(b, holdsStrip, b.integer(kHeldBlocks),
                                        b.integer(kHeldBlocks / 2));
+  Value best =
+      b.larger(b.div(b.integer(kStripBlocks), heldBlocks), kStripTiles);
+  Value most = b.smaller(b.div(held, heldBlocks), best);
   const int64_t unitTokens = kLines * shape.tokenTiles;
-  Value unitCount = b.div(b.div(held, heldBlocks), shape.tokenTiles);
+  Value unitCount = b.div(most, shape.tokenTiles);
   stripTokens = b.smaller(b.mul(unitCount, unitTokens), b.integer(sizes.strip));
 }
 
@@ -95,7 +101,8 @@ void TileTurns::emit() {
       [&] {
         b.loop(0, p.m, stripTokens, [&](Value first) {
           firstToken = first;
-          tiles = b.div(b.smaller(b.sub(p.m, first), stripTokens), kLines);
+          Value count = b.smaller(b.sub(p.m, first), stripTokens);
+          tiles = b.div(b.add(count, kLines - 1), kLines);
           units = b.div(b.add(tiles, shape.tokenTiles - 1), shape.tokenTiles);
           b.branch(
               holdsStrip,
@@ -124,16 +131,23 @@ void TileTurns::arrangeTokens(Value first, Value last, Value number) {
   });
 }
 
-/// The lines of blocks [first, last) of 16 tokens from `token` on.
+/// The tokens of a tile from `token` on. What the lines of others have does not
+/// matter, since their sums are not stored.
+Value TileTurns::rowsFrom(Value token) {
+  return b.smaller(b.sub(p.m, token), b.integer(kLines));
+}
+
+/// The lines of blocks [first, last) of a tile of tokens from `token` on.
 void TileTurns::arrangeLines(Value token, Value first, Value last, Value to) {
   static constexpr int64_t each = kActivationBlock / kLineBytes;
   Value from = b.at(p.q, token, p.k);
   Value begin = b.mul(first, each), end = b.mul(last, each);
   Value whole = b.smaller(end, b.div(p.k, kLineBytes));
+  Value rows = rowsFrom(token);
   auto copyColumn = [&](Value column, function_ref<Value(Value)> loadLine) {
     Value source = b.at(from, column, kLineBytes);
     Value lines = b.at(to, b.sub(column, begin), kTileBytes);
-    b.loop(0, kLines, 1, [&](Value r) {
+    b.loop(0, rows, 1, [&](Value r) {
       b.store(loadLine(b.at(source, r, p.k)), b.at(lines, r, kLineBytes));
     });
   };
@@ -159,12 +173,13 @@ Value TileTurns::activeLanes(VectorType type, Value begin, Value end) {
                      {begin, end});
 }
 
-/// The scales and sums of blocks [first, last) of 16 tokens from `token` on.
+/// The scales and sums of blocks [first, last) of a tile of tokens from `token`
+/// on.
 /// `number` is the number of the first one.
 void TileTurns::arrangeFactors(Value token, Value first, Value last,
                                Value number) {
   const VectorType type = b.vector(kBlockGroups, b.i32);
-  b.loop(0, kLines, 1, [&](Value r) {
+  b.loop(0, rowsFrom(token), 1, [&](Value r) {
     Value of = b.add(token, r);
     Value scales = b.at(p.d, b.mul(of, blocks), 4);
     Value allSums = b.at(p.sums, b.mul(of, groups), 4);
@@ -388,7 +403,7 @@ void TileTurns::storePanels(Value panel) {
         place = b.sub(tile, b.mul(unit, shape.tokenTiles));
       Value unitSums = b.at(from, unit, unitBytes);
       Value token = b.add(firstToken, b.mul(tile, kLines));
-      b.loop(0, kLines, 1, [&](Value r) {
+      b.loop(0, rowsFrom(token), 1, [&](Value r) {
         Values row;
         for (int64_t i = 0; i < panels; ++i) {
           Value offset = b.integer(sumsAt(0, i));

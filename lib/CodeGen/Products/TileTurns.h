@@ -69,7 +69,7 @@ public:
   };
   /// Fields of the schedules of all orders.
   struct Sizes {
-    int64_t strip, depth, bypass;
+    int64_t tokens, strip, depth, bypass;
   };
 
   TileTurns(const KernelInfo &kernel, ModuleOp module, const Sizes &sizes,
@@ -77,7 +77,7 @@ public:
       : p(kernel, module, ByteForm::Exact), shape(shapeOf(p)), sizes(sizes) {}
   virtual ~TileTurns() = default;
 
-  /// Emits the function.
+  /// Emits the function, which takes any number of tokens.
   void emit();
 
 protected:
@@ -177,6 +177,7 @@ private:
   Step noStep();
   void storePanels(Value panel);
   Value sumsOf(Value panel);
+  Value rowsFrom(Value token);
   Value ofTile(const Step &step, int64_t tile) {
     return tile == 0 ? step.number : b.add(step.number, step.second);
   }

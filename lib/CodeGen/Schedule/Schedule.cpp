@@ -90,15 +90,16 @@ const KernelSchedule &qwen::scheduleOf(const KernelInfo &kernel) {
                          "'");
 }
 
-int64_t qwen::leastTokens(const KernelInfo &kernel) {
+TokenSplit qwen::tokenSplit(const KernelInfo &kernel) {
+  const TokenSplit whole = {kernel.m, kernel.m, 0};
   if (kernel.provider() != KernelProvider::MLIR)
-    return kernel.m;
+    return whole;
   return std::visit(
-      [&](const auto &loops) -> int64_t {
-        if constexpr (requires { loops.least; })
-          return loops.least;
+      [&](const auto &loops) {
+        if constexpr (requires { loops.rest; })
+          return TokenSplit{loops.tokens, loops.least, loops.rest};
         else
-          return kernel.m;
+          return whole;
       },
       scheduleOf(kernel).loops);
 }
@@ -190,6 +191,8 @@ static std::vector<int64_t> tokenChoices(const KernelInfo &kernel,
                                          const KernelSchedule &schedule) {
   if (isOfPages(schedule))
     return {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16};
+  if (isaInfo(kernel.isa).dot.kind == DotKind::TileDot)
+    return {schedule.order() == Order::TileGroups ? kernel.m : 2 * kernel.m};
   std::vector<int64_t> values;
   const int64_t each = isaInfo(kernel.isa).dot.tokens;
   for (int64_t tokens = each; tokens <= kernel.m; tokens += each)
@@ -283,9 +286,22 @@ static std::vector<int64_t> leastChoices(const KernelInfo &kernel,
   return doubling(kernel.m, 64);
 }
 
+static std::vector<int64_t> restChoices(const KernelInfo &,
+                                        const KernelSchedule &schedule) {
+  std::vector<int64_t> values;
+  std::visit(
+      [&](const auto &loops) {
+        if constexpr (requires { loops.rest; })
+          for (int64_t rest = 1; rest <= loops.tokens; ++rest)
+            values.push_back(rest);
+      },
+      schedule.loops);
+  return values;
+}
+
 static std::vector<int64_t> cachedChoices(const KernelInfo &,
                                           const KernelSchedule &) {
-  return doubling(8192, 4 << 20);
+  return doubling(8192, 16 << 20);
 }
 
 static std::vector<int64_t> reusedChoices(const KernelInfo &kernel,
@@ -329,6 +345,7 @@ static constexpr ScheduleField kFields[] = {
     QWEN_FIELD(panels, panelChoices),
     QWEN_FIELD(bypass, bypassChoices),
     QWEN_FIELD(least, leastChoices),
+    QWEN_FIELD(rest, restChoices),
     QWEN_CALL_FIELD(cached, cachedChoices),
     QWEN_CALL_FIELD(reused, reusedChoices),
 };

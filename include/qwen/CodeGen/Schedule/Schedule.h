@@ -27,7 +27,8 @@ enum class Order : uint8_t {
 // A struct for each order, with the fields that its loops read. Fields of one
 // name mean the same in all orders:
 //
-// tokens    Tokens of a tile, which divide the kernel's M.
+// tokens    Tokens of a tile, which divide the kernel's M. AMX: tokens that are
+//           multiplied together, in one or two tiles of M.
 // vectors   Vectors of outputs in a tile. A scalable vector counts as 128 bits;
 //           a panel has fewer vectors if they are longer.
 // unroll    Groups of 32 along K in one pass of the innermost loop.
@@ -46,6 +47,8 @@ enum class Order : uint8_t {
 //           the caches, which they would only pass through; 0: no call's do.
 // least     Tokens from which the kernel is faster than the kernels of older
 //           instruction sets, which multiply fewer tokens.
+// rest      Tokens behind a multiple of `tokens` from which the kernel is
+//           faster than those kernels.
 
 /// The orders of attention.
 template <Order> struct PageSchedule {
@@ -127,11 +130,13 @@ struct UnpackOnceSchedule {
 
 /// The orders of AMX.
 template <Order> struct TileTurnsSchedule {
+  int64_t tokens = 16;
   int64_t strip = 512;
   int64_t depth = 8;
   int64_t panels = 4;
   int64_t bypass = 0;
   int64_t least = 16;
+  int64_t rest = 8;
   bool operator==(const TileTurnsSchedule &) const = default;
 };
 using TileGroupsSchedule = TileTurnsSchedule<Order::TileGroups>;
@@ -176,9 +181,17 @@ struct KernelSchedule {
 /// The schedule of a kernel whose provider is MLIR.
 const KernelSchedule &scheduleOf(const KernelInfo &kernel);
 
-/// The fewest tokens that `kernel` should multiply: the field `least`, or its
-/// M.
-int64_t leastTokens(const KernelInfo &kernel);
+/// The tokens of a call that a kernel should take of those that are left.
+struct TokenSplit {
+  /// It takes a multiple of these.
+  int64_t multiple;
+  /// Fewest tokens that it should take.
+  int64_t least;
+  /// Fewest tokens behind the multiple that it should take, too; 0: it can
+  /// take none.
+  int64_t rest;
+};
+TokenSplit tokenSplit(const KernelInfo &kernel);
 
 /// The schedule of `kernel` for vectors of 128 bits. SVE kernels use NEON's
 /// code there, and so the tile and unroll of NEON's kernel; for other kernels
