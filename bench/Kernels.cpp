@@ -1,6 +1,7 @@
 //===- Kernels.cpp - Speed of the kernels ---------------------------------===//
 //
-//   bench-kernels FILE [--benchmark_filter=REGEX ...]
+//   bench-kernels FILE [--shapes=KxN,...] [--tokens=M,...]
+//                 [--benchmark_filter=REGEX ...]
 //
 // FILE is what make-kernels made for this machine, or a compiled model. Each
 // kernel that it has and this machine can run runs on one thread with operands
@@ -8,13 +9,13 @@
 // memory (KERNEL/memory): 10^9 multiplications and bytes a second, beside the
 // peaks of this machine at the top. The bytes of a product are its weights',
 // those of other kernels all that a call reads and writes, each counted once.
-// Sizes are those of Qwen2.5-0.5B.
+// Sizes are those of Qwen2.5-0.5B. With --shapes and --tokens, whole products
+// run in their place (Products.cpp).
 //
 //===----------------------------------------------------------------------===//
 
+#include "Kernels.h"
 #include "Peaks.h"
-#include "artifact/ElfMapping.h"
-#include "artifact/File.h"
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/KernelTable.h"
@@ -25,11 +26,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 using namespace qwen;
+using namespace qwen::bench;
 
 /// Qwen2.5-0.5B's hidden size, size of a head, and query heads that share a
 /// key.
@@ -38,9 +41,7 @@ static constexpr int64_t kHeadDim = 64;
 static constexpr int64_t kSharing = 7;
 static constexpr int64_t kFloat = sizeof(float);
 
-/// Memory for weights, in huge pages where there are such, as a model's are.
-/// What is in it does not matter, but for subnormal floats: all bytes are 0x11.
-static const Mapping &weightMemory() {
+const Mapping &bench::weightMemory() {
   static const Mapping memory = [] {
     Mapping map = Mapping::memory(size_t{128} << 20, "weights");
     madvise(map.data(), map.size(), MADV_HUGEPAGE);
@@ -53,45 +54,6 @@ static const Mapping &weightMemory() {
 //===----------------------------------------------------------------------===//
 // Calls
 //===----------------------------------------------------------------------===//
-
-/// Measures a call that moves so many bytes and does so many multiplications.
-template <typename Call>
-static void repeat(benchmark::State &state, int64_t bytes, int64_t macs,
-                   Call call) {
-  while (state.KeepRunning()) {
-    call();
-    benchmark::ClobberMemory();
-  }
-  const auto rate = [](int64_t each) {
-    return benchmark::Counter(static_cast<double>(each) * 1e-9,
-                              benchmark::Counter::kIsIterationInvariantRate);
-  };
-  if (macs != 0)
-    state.counters["GMAC/s"] = rate(macs);
-  state.counters["GB/s"] = rate(bytes);
-}
-
-static std::vector<float> floats(int64_t count) {
-  return std::vector<float>(static_cast<size_t>(count), 1.0f);
-}
-
-namespace {
-/// Quantized activations of `m` tokens, as operand or result.
-struct Blocks {
-  explicit Blocks(int64_t m, int64_t k)
-      : q(static_cast<size_t>(m * k), 3),
-        d(floats(m * ceilDiv(k, kActivationBlock))),
-        sums(static_cast<size_t>(m * k / kGroup), 96) {}
-
-  int64_t bytes() const {
-    return static_cast<int64_t>(q.size() + 4 * d.size() + 4 * sums.size());
-  }
-
-  std::vector<int8_t> q;
-  std::vector<float> d;
-  std::vector<int32_t> sums;
-};
-} // namespace
 
 /// Multiplies the activations of `m` tokens with `panels` panels.
 static void multiply(benchmark::State &state, const KernelInfo &kernel,
@@ -368,10 +330,34 @@ static void registerKernels(const ElfMapping &image) {
   }
 }
 
+/// The numbers of an argument NAME=NUMBER,...
+static std::vector<int64_t> numbersOf(std::string_view argument,
+                                      std::string_view name) {
+  std::vector<int64_t> numbers;
+  if (!argument.starts_with(name))
+    return numbers;
+  argument.remove_prefix(name.size());
+  while (!argument.empty()) {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(
+        argument.data(), argument.data() + argument.size(), number);
+    if (error != std::errc() || number < 1)
+      throw Error("invalid number in " + std::string(name) +
+                  std::string(argument));
+    numbers.push_back(number);
+    argument.remove_prefix(static_cast<size_t>(end - argument.data()));
+    // Commas, and the x of a shape.
+    if (!argument.empty())
+      argument.remove_prefix(1);
+  }
+  return numbers;
+}
+
 int main(int argc, char **argv) {
   benchmark::Initialize(&argc, argv);
-  if (argc != 2) {
-    fprintf(stderr, "usage: bench-kernels FILE [--benchmark_...]\n");
+  if (argc != 2 && argc != 4) {
+    fprintf(stderr, "usage: bench-kernels FILE [--shapes=KxN,... "
+                    "--tokens=M,...] [--benchmark_...]\n");
     return 2;
   }
   try {
@@ -384,7 +370,11 @@ int main(int argc, char **argv) {
              peaks.readGB, peaks.floatGMac, peaks.integerGMac,
              peaks.integerInstruction.c_str());
     benchmark::AddCustomContext("peaks of one thread", text);
-    registerKernels(image);
+    if (argc == 2)
+      registerKernels(image);
+    else
+      registerProducts(image, numbersOf(argv[2], "--shapes="),
+                       numbersOf(argv[3], "--tokens="));
     benchmark::RunSpecifiedBenchmarks();
   } catch (const Error &error) {
     fprintf(stderr, "bench-kernels: %s\n", error.what());

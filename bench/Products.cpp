@@ -1,0 +1,113 @@
+//===- Products.cpp - Speed of whole products -----------------------------===//
+//
+// A product as a model's code computes it on one thread: the kernel for most
+// tokens and those for the rest share the tokens, and calls have the sizes of
+// its schedule. Weights come from memory, since each call has others.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Products.h"
+#include "Instances.h"
+#include "Kernels.h"
+
+#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/CpuFeatures.h"
+#include "qwen/CodeGen/Schedule/Schedule.h"
+
+#include <map>
+#include <memory>
+#include <string>
+
+using namespace qwen;
+using namespace qwen::bench;
+
+namespace {
+/// Kernels of a file by name. They share a name with those of other targets.
+using Functions = std::map<std::string_view, void *>;
+
+/// A product's plan with the functions of a file.
+struct Plan {
+  std::vector<DriverTile<LinearQ8Fn>> tiles;
+  ProductInstance<LinearQ8Fn> fixed;
+};
+} // namespace
+
+/// The plan with `gemm`, or null where `functions` lacks a kernel of it.
+static std::shared_ptr<Plan> planOf(const KernelInfo &gemm,
+                                    const Functions &functions) {
+  const KernelInfo *gemv = nullptr;
+  for (const KernelInfo &kernel : kernelTable())
+    if (kernel.op == gemm.op && kernel.format == gemm.format && kernel.m == 1 &&
+        gemm.features().containsAll(kernel.features()) &&
+        functions.contains(kernel.name))
+      gemv = &kernel;
+  if (!gemv)
+    return nullptr;
+  const ProductPlan product = productPlan(*gemv, gemm);
+  auto plan = std::make_shared<Plan>();
+  for (const KernelInfo *tile : product.tiles) {
+    const auto function = functions.find(tile->name);
+    if (function == functions.end())
+      return nullptr;
+    const TokenSplit split = tokenSplit(*tile);
+    plan->tiles.push_back({reinterpret_cast<LinearQ8Fn *>(function->second),
+                           split.multiple, split.least, split.rest});
+  }
+  plan->fixed = {product.cached,     product.least,
+                 product.reused,     product.together,
+                 plan->tiles.data(), static_cast<int64_t>(plan->tiles.size())};
+  return plan;
+}
+
+static void multiplyAll(benchmark::State &state, const Plan &plan,
+                        KernelFormat format, int64_t k, int64_t n, int64_t m) {
+  Blocks blocks(m, k);
+  std::vector<float> out = floats(m * n);
+  const int64_t panels = n / kPanelOutputs;
+  const int64_t bytes = panels * panelBytes(*weightFormat(format), k);
+  const auto size = static_cast<int64_t>(weightMemory().size());
+  int64_t at = 0;
+  repeat(state, bytes, m * n * k, [&] {
+    const driver::QuantizedInput input{
+        {blocks.q.data(), blocks.d.data(), blocks.sums.data(), k, k}};
+    const driver::Product<LinearQ8Fn> product = {weightMemory().data() + at,
+                                                 nullptr,
+                                                 nullptr,
+                                                 out.data(),
+                                                 m,
+                                                 n,
+                                                 plan.fixed};
+    driver::multiply(input, product, {0, panels});
+    at = at + 2 * bytes > size ? 0 : at + bytes;
+  });
+}
+
+void bench::registerProducts(const ElfMapping &image,
+                             std::span<const int64_t> shapes,
+                             std::span<const int64_t> tokens) {
+  Functions functions;
+  for (const auto &[name, address] : image.entries())
+    functions[std::string_view(name).substr(0, name.find('.'))] = address;
+  for (const KernelInfo &gemm : kernelTable()) {
+    if (gemm.op != KernelOp::LinearQ8 || gemm.m == 1 ||
+        !hostFeatures().containsAll(gemm.features()) ||
+        !functions.contains(gemm.name))
+      continue;
+    const std::shared_ptr<Plan> plan = planOf(gemm, functions);
+    if (!plan)
+      continue;
+    for (size_t i = 0; i + 1 < shapes.size(); i += 2)
+      for (const int64_t m : tokens) {
+        const int64_t k = shapes[i], n = shapes[i + 1];
+        const std::string name = std::string(gemm.name) + "/" +
+                                 std::to_string(k) + "x" + std::to_string(n) +
+                                 "/" + std::to_string(m);
+        // The library owns what it is given.
+        // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks)
+        benchmark::RegisterBenchmark(
+            name.c_str(), [plan, &gemm, k, n, m](benchmark::State &state) {
+              multiplyAll(state, *plan, gemm.format, k, n, m);
+            });
+      }
+  }
+}
