@@ -19,37 +19,30 @@
 #include "qwen/Weights/Sources.h"
 
 #include <algorithm>
-#include <array>
 
 using namespace qwen;
 namespace fs = std::filesystem;
 
 Checkpoint::Checkpoint(fs::path path, ModelConfig config,
+                       nlohmann::json configuration,
                        GenerationConfig generation, StoredTensors tensors,
                        WeightSources weights,
                        std::span<const ScopedModel> scopes)
     : where(std::move(path)), model(std::move(config)),
-      sampling(std::move(generation)), stored(std::move(tensors)),
-      sources(std::move(weights)), scopes(scopes.begin(), scopes.end()) {
+      file(std::move(configuration)), sampling(std::move(generation)),
+      stored(std::move(tensors)), sources(std::move(weights)),
+      scopes(scopes.begin(), scopes.end()) {
   settleOutput();
   noteOutput();
 }
 
-std::vector<Checkpoint::NamedLayer> Checkpoint::namedLayers() const {
-  std::vector<NamedLayer> all;
-  for (const auto &[scope, configOf] : scopes)
-    if (const auto config = configOf(model, stored))
-      for (int64_t layer = 0; layer < config->layers; ++layer) {
-        const auto i = static_cast<size_t>(layer);
-        all.push_back(
-            {scope.layer(layer), config->layerKinds[i], config->mlpKinds[i]});
-      }
-  return all;
+std::optional<ModelConfig> qwen::textConfig(const Checkpoint &checkpoint) {
+  return checkpoint.config();
 }
 
 std::optional<ModelConfig> Checkpoint::configOf(const ModelScope &scope) const {
   const auto found = std::ranges::find(scopes, scope, &ScopedModel::scope);
-  return found == scopes.end() ? std::nullopt : found->config(model, stored);
+  return found == scopes.end() ? std::nullopt : found->config(*this);
 }
 
 const WeightSources::Entry &Checkpoint::weight(const std::string &name,
@@ -100,37 +93,10 @@ void Checkpoint::adaptWeights(const AdaptFn &adapt) {
       "an adapter changes lm_head, so the model is not tied");
 }
 
-void Checkpoint::divideQueries() {
-  if (!layersOf(model.architecture).hasGate)
-    return;
-  const int64_t head = model.headDim, outputs = model.heads * head;
-  for (const NamedLayer &layer : namedLayers()) {
-    if (std::holds_alternative<LinearAttention>(layer.kind))
-      continue;
-    const std::string path = layer.path + "self_attn.q_proj.";
-    const WeightSources::Entry all =
-        weight(path + "weight", {{2 * outputs, model.hiddenSize}});
-    const auto set = [&](const char *name, int64_t first) {
-      std::vector<int64_t> numbers = outputsFrom(first, outputs);
-      for (int64_t i = 0; i < outputs; ++i)
-        numbers[static_cast<size_t>(i)] += i / head * head;
-      sources.set(path + name, {makeOutputs(all.source, numbers), all.tensors});
-    };
-    set("weight", 0);
-    set("gate.weight", head);
-  }
-}
-
-void Checkpoint::orderColumnsOf(const std::string &path) {
-  orderInputs(sources, path + "down_proj.weight",
-              std::array{path + "gate_proj.weight", path + "up_proj.weight"});
-}
-
-void Checkpoint::orderColumns() {
-  for (const NamedLayer &layer : namedLayers())
-    orderColumnsOf(layer.path + "mlp.");
-  for (const auto &[name, entry] : sources.all())
-    sources.set(name, {inModelOrder(entry.source), entry.tensors});
+void Checkpoint::divideScopes() {
+  for (const ScopedModel &each : scopes)
+    if (const auto config = each.config(*this))
+      each.divide(*this, each.scope, *config);
 }
 
 bool Checkpoint::hasSameTensors(std::string_view one,
@@ -206,11 +172,11 @@ namespace {
 class FolderCheckpoint final : public Checkpoint {
 public:
   FolderCheckpoint(const fs::path &dir, const ModelConfig &model,
-                   GenerationConfig sampling, StoredTensors tensors,
-                   WeightSources sources, const AdaptFn &adapt,
-                   std::span<const ScopedModel> scopes)
-      : Checkpoint(dir, model, std::move(sampling), std::move(tensors),
-                   std::move(sources), scopes),
+                   nlohmann::json configuration, GenerationConfig sampling,
+                   StoredTensors tensors, WeightSources sources,
+                   const AdaptFn &adapt, std::span<const ScopedModel> scopes)
+      : Checkpoint(dir, model, std::move(configuration), std::move(sampling),
+                   std::move(tensors), std::move(sources), scopes),
         isOfMlx(hasMlxConvolution()) {
     adaptWeights(adapt);
     if (model.architecture == Architecture::Qwen1)
@@ -221,10 +187,7 @@ public:
       if (!isOfMlx)
         mapValues(weights(), kNormMaps);
     }
-    divideQueries();
-    divideLinearProjections();
-    stackExperts();
-    divideDraftHead();
+    divideScopes();
   }
 
   std::string ownName(std::string_view name) const override {
@@ -291,15 +254,17 @@ openFolder(const fs::path &dir, const AdaptFn &adapt,
   requireDirectory(dir);
   checkIsModel(dir);
   ModelConfig model = readModelConfig(dir);
+  nlohmann::json configuration =
+      readJsonObject(dir / "config.json").value_or(nlohmann::json());
   model.output.pooling = readPooling(dir);
   StoredTensors tensors = openSafetensors(dir);
   if (model.architecture == Architecture::Qwen1)
     tensors = nameAsQwen2(std::move(tensors));
   WeightSources sources = readWeights(tensors, model);
   GenerationConfig sampling = readGenerationConfig(dir, model);
-  return std::make_unique<FolderCheckpoint>(dir, model, std::move(sampling),
-                                            std::move(tensors),
-                                            std::move(sources), adapt, scopes);
+  return std::make_unique<FolderCheckpoint>(
+      dir, model, std::move(configuration), std::move(sampling),
+      std::move(tensors), std::move(sources), adapt, scopes);
 }
 
 static bool isGguf(const fs::path &path) {

@@ -481,14 +481,12 @@ public:
   GgufCheckpoint(fs::path path, ModelConfig model, GenerationConfig sampling,
                  StoredTensors stored, WeightSources sources, GgufFile gguf,
                  const AdaptFn &adapt, std::span<const ScopedModel> scopes)
-      : Checkpoint(std::move(path), std::move(model), std::move(sampling),
-                   std::move(stored), std::move(sources), scopes),
+      : Checkpoint(std::move(path), std::move(model), nullptr,
+                   std::move(sampling), std::move(stored), std::move(sources),
+                   scopes),
         gguf(std::move(gguf)) {
     adaptWeights(adapt);
-    divideQueries();
-    divideLinearProjections();
-    stackExperts();
-    divideDraftHead();
+    divideScopes();
   }
 
   std::string ownName(std::string_view name) const override {

@@ -13,8 +13,7 @@ using namespace qwen;
 void Checkpoint::trimHead(const std::vector<int32_t> &tokens) {
   model.output.requireLogits(where.string());
   const auto head = std::ranges::find_if(scopes, [&](const ScopedModel &each) {
-    return each.scope.tensors == kDraftHeadTensors &&
-           each.config(model, stored);
+    return each.scope.tensors == kDraftHeadTensors && each.config(*this);
   });
   const bool isOfHead = head != scopes.end();
   const WeightSources::Entry all =

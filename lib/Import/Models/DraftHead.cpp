@@ -11,16 +11,18 @@
 
 #include "qwen/ABI/Caches.h"
 #include "qwen/ABI/DraftHead.h"
+#include "qwen/Weights/Sources.h"
 
 using namespace mlir;
 using namespace qwen;
 
 /// The layer of a head has full attention, and experts if the model has some.
 std::optional<ModelConfig>
-qwen::configOfDraftHead(const ModelConfig &text, const StoredTensors &tensors) {
+qwen::configOfDraftHead(const Checkpoint &checkpoint) {
+  const ModelConfig &text = checkpoint.config();
   const ModelScope scope = {kDraftHeadTensors};
   const auto has = [&](const std::string &name) {
-    return tensors.find(name) != nullptr;
+    return checkpoint.tensors().find(name) != nullptr;
   };
   const bool isOne = has(scope.weight("fc.weight")) &&
                      !text.hasOwnDraftEmbedding &&
@@ -37,6 +39,22 @@ qwen::configOfDraftHead(const ModelConfig &text, const StoredTensors &tensors) {
     head.output.tokens = text.draftTokens;
   }
   return head;
+}
+
+/// Divides fc, too, whose columns are for the embedding and then for the row of
+/// the model.
+void qwen::divideDraftHead(Checkpoint &checkpoint, const ModelScope &scope,
+                           const ModelConfig &head) {
+  divideLayers(checkpoint, scope, head);
+  const std::string path = scope.weight("fc.");
+  const int64_t hidden = head.hiddenSize;
+  const WeightSources::Entry both =
+      checkpoint.weight(path + "weight", {{hidden, 2 * hidden}});
+  checkpoint.weights().set(path + "embedding.weight",
+                           {makeColumns(both.source, 0, hidden), both.tensors});
+  checkpoint.weights().set(
+      path + "hidden.weight",
+      {makeColumns(both.source, hidden, hidden), both.tensors});
 }
 
 /// Lets a program return normed rows: of all tokens, or of the wanted ones. The

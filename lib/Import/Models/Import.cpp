@@ -28,7 +28,7 @@ ImportedModel qwen::importCheckpoint(const std::filesystem::path &path,
   std::vector<ScopedModel> scopes;
   for (const ModelProgram &program : programs)
     if (options.draftHead || program.name != kDraftHeadName)
-      scopes.emplace_back(program.scope, program.config);
+      scopes.emplace_back(program.scope, program.config, program.divide);
   std::unique_ptr<Checkpoint> checkpoint = openCheckpoint(
       path,
       [&](ModelConfig &model, WeightSources &weights) {

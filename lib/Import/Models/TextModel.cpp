@@ -10,13 +10,18 @@
 using namespace mlir;
 using namespace qwen;
 
-std::optional<ModelConfig> qwen::configOfTextModel(const ModelConfig &text,
-                                                   const StoredTensors &all) {
-  return textConfig(text, all);
+std::optional<ModelConfig>
+qwen::configOfTextModel(const Checkpoint &checkpoint) {
+  return textConfig(checkpoint);
+}
+
+void qwen::divideTextModel(Checkpoint &checkpoint, const ModelScope &scope,
+                           const ModelConfig &config) {
+  divideLayers(checkpoint, scope, config);
 }
 
 void qwen::buildTextModel(ModuleBuilder &module, const ModelProgram &program) {
-  const ModelConfig &config = module.checkpoint().config();
+  const ModelConfig config = *module.checkpoint().configOf(program.scope);
   MLIRContext *context = module.context();
   const Type tokens = RankedTensorType::get({ShapedType::kDynamic},
                                             IntegerType::get(context, 32));

@@ -34,21 +34,39 @@ namespace qwen {
 /// to `model`, and the lm_head.weight of a tied model, which ends that.
 using AdaptFn = std::function<void(ModelConfig &model, WeightSources &weights)>;
 
-/// The configuration of the program of a scope, whose text model is `text`; or
-/// nothing if the checkpoint has no such program.
-using ScopeConfigFn = std::optional<ModelConfig>(const ModelConfig &text,
-                                                 const StoredTensors &tensors);
+class Checkpoint;
+
+/// The configuration of a program, from the text model's (Checkpoint::config),
+/// the tensors or the keys of the file (Checkpoint::configuration); or nothing
+/// if the checkpoint has no such program.
+using ScopeConfigFn = std::optional<ModelConfig>(const Checkpoint &checkpoint);
+
+/// Gives ops the weights of the program of a scope: divides tensors that
+/// several of its weights share, and computes what no tensor has. `config` is
+/// the program's own. Throws Error like Checkpoint::weight.
+using ScopeDivideFn = void(Checkpoint &checkpoint, const ModelScope &scope,
+                           const ModelConfig &config);
 
 /// The text model's own.
-inline std::optional<ModelConfig> textConfig(const ModelConfig &text,
-                                             const StoredTensors &) {
-  return text;
-}
+std::optional<ModelConfig> textConfig(const Checkpoint &checkpoint);
 
-/// A scope, and the configuration of its layers.
+/// Divides the weights of the layers of a decoder:
+///  * q_proj of hybrids, which has the queries of each head and then their
+///    gate;
+///  * in_proj_qkvz and in_proj_ba, which have the outputs of each key head one
+///    after another, where the model joins them and the checkpoint does;
+///  * matrices of experts. All of a layer become one weight: its gate_proj is
+///    "...mlp.experts.gate_proj.weight", [experts, outputs, K]. A checkpoint
+///    may have a matrix for each expert, or one for all, or gate and up of all
+///    in one, gate first.
+void divideLayers(Checkpoint &checkpoint, const ModelScope &scope,
+                  const ModelConfig &config);
+
+/// A scope, and how the kind of its program reads it.
 struct ScopedModel {
   ModelScope scope = {};
   ScopeConfigFn *config = textConfig;
+  ScopeDivideFn *divide = divideLayers;
 };
 
 /// The scopes of a checkpoint of one text model.
@@ -66,14 +84,17 @@ public:
   /// The configuration of one of the scopes that the checkpoint was opened for,
   /// if it has that.
   std::optional<ModelConfig> configOf(const ModelScope &scope) const;
+  /// config.json of a folder, for the configurations of other programs than the
+  /// text model; null of a GGUF file. Its checks are JsonValue's.
+  const nlohmann::json &configuration() const { return file; }
   const GenerationConfig &generation() const { return sampling; }
   /// The tensors, by the names of the Hugging Face model.
   const StoredTensors &tensors() const { return stored; }
   /// The weights with the values that ops read, by the names of the Hugging
   /// Face model: q, k and v are apart, as are q and its gate
   /// ("...q_proj.gate.weight"), and norms have factors. That is so in all
-  /// scopes that the checkpoint was opened for. The compiler may
-  /// replace them and add others.
+  /// scopes that the checkpoint was opened for (ScopedModel::divide). The
+  /// compiler may replace them and add others.
   const WeightSources &weights() const { return sources; }
   WeightSources &weights() { return sources; }
   /// The weight `name`, which ops read in `shape`. Throws
@@ -124,51 +145,18 @@ public:
 
 protected:
   /// The tensors decide whether the model is tied, whatever the configuration
-  /// says, and whether it gives logits. The constructor divides the weights
-  /// of each scope.
+  /// says, and whether it gives logits. A constructor ends with divideScopes().
   Checkpoint(std::filesystem::path path, ModelConfig model,
-             GenerationConfig sampling, StoredTensors stored,
-             WeightSources sources, std::span<const ScopedModel> scopes);
+             nlohmann::json configuration, GenerationConfig sampling,
+             StoredTensors stored, WeightSources sources,
+             std::span<const ScopedModel> scopes);
 
   /// Calls `adapt`, if there is one.
   void adaptWeights(const AdaptFn &adapt);
-  /// Divides in_proj_qkvz and in_proj_ba, which have the outputs of each key
-  /// head one after another, where the model joins them and the checkpoint
-  /// does.
-  void divideLinearProjections();
-  /// Gives the matrices of all experts of a layer one weight: its gate_proj is
-  /// "...mlp.experts.gate_proj.weight", [experts, outputs, K]. A checkpoint may
-  /// have a matrix for each expert, or one for all, or gate and up of all in
-  /// one, gate first.
-  void stackExperts();
-  /// Divides q_proj of hybrids, which has the queries of each head and then
-  /// their gate.
-  void divideQueries();
-  /// Divides fc of a draft head, whose columns are for the embedding and then
-  /// for the row of the model.
-  void divideDraftHead();
+  /// Gives each program of the checkpoint its weights.
+  void divideScopes();
 
 private:
-  /// A layer of a scope, and what the names of its weights begin with.
-  struct NamedLayer {
-    std::string path;
-    LayerKind kind;
-    MlpKind mlp;
-
-    const ExpertsShape *experts() const {
-      return std::get_if<ExpertsShape>(&mlp);
-    }
-  };
-  /// The layers of all scopes.
-  std::vector<NamedLayer> namedLayers() const;
-  /// orderColumns() of the network whose weights are under `path`.
-  void orderColumnsOf(const std::string &path);
-  /// Turns the tensors of all experts under `path` that have K before outputs.
-  void turnExperts(const std::string &path, const ExpertsShape &experts);
-  /// Gives the matrices `name` of all experts under `path`, [outputs, k] each,
-  /// one weight, if each expert has one.
-  void stackExperts(const std::string &path, const std::string &name,
-                    const ExpertsShape &experts, const WeightShape &shape);
   /// Whether two weights have the bytes of the same tensors.
   bool hasSameTensors(std::string_view one, std::string_view other) const;
   void settleOutput();
@@ -176,6 +164,7 @@ private:
 
   std::filesystem::path where;
   ModelConfig model;
+  nlohmann::json file;
   GenerationConfig sampling;
   StoredTensors stored;
   WeightSources sources;

@@ -21,19 +21,22 @@ struct ModelProgram {
   ModelScope scope;
   /// Appends it to the module. Throws Error like importCheckpoint.
   void (*build)(ModuleBuilder &module, const ModelProgram &program);
-  /// The configuration of its layers, if the checkpoint has it.
+  /// Its configuration, if the checkpoint has it.
   ScopeConfigFn *config = textConfig;
+  /// Gives its ops their weights.
+  ScopeDivideFn *divide = divideLayers;
 };
 
 // The kinds of programs: a file each of lib/Import/Models.
 #define QWEN_PROGRAM(Kind, Name, Tensors, Ops)                                 \
   void build##Kind(ModuleBuilder &module, const ModelProgram &program);        \
-  ScopeConfigFn configOf##Kind;
+  ScopeConfigFn configOf##Kind;                                                \
+  ScopeDivideFn divide##Kind;
 #include "qwen/Import/Models/Programs.def"
 
 inline constexpr ModelProgram kModelPrograms[] = {
 #define QWEN_PROGRAM(Kind, Name, Tensors, Ops)                                 \
-  {Name, {Tensors, Ops}, build##Kind, configOf##Kind},
+  {Name, {Tensors, Ops}, build##Kind, configOf##Kind, divide##Kind},
 #include "qwen/Import/Models/Programs.def"
 };
 
