@@ -191,7 +191,7 @@ static std::vector<ExportedTensor> findTensors(const Artifact &artifact) {
 
 static void addYarn(const ModelInfo &model, const std::string &prefix,
                     GgufHead &head) {
-  const numerics::Yarn &yarn = *model.yarn;
+  const Yarn &yarn = *model.yarn;
   const auto addNumber = [&](const char *key, double value) {
     head.addNumber(prefix + key, static_cast<float>(value));
   };
@@ -202,7 +202,7 @@ static void addYarn(const ModelInfo &model, const std::string &prefix,
   addNumber(kGgufYarnSlow, yarn.slow);
   addNumber(kGgufYarnFast, yarn.fast);
   addNumber(kGgufYarnScales[0],
-            model.ropeScale / numerics::yarnAttentionFactor(yarn.factor));
+            yarn.scale / numerics::yarnAttentionFactor(yarn.factor));
 }
 
 /// Adds the keys that the reader's ConfigReader reads.

@@ -113,7 +113,7 @@ static json factsOf(const ModelConfig &model) {
   json facts = {{"architecture", infoOf(model.architecture).name}};
   for (const Fact<ModelShape> &fact : kShapeFacts)
     fact.visitIn(model, [&](auto value) { facts[fact.key] = value; });
-  if (const ExpertsShape *experts = model.experts())
+  if (const std::optional<ExpertsShape> &experts = model.experts)
     for (const Fact<ExpertsShape> &fact : kExpertsFacts)
       fact.visitIn(*experts,
                    [&](auto value) { facts["experts"][fact.key] = value; });

@@ -61,11 +61,11 @@ Importance::of(const std::string &matrix, const WeightShape &shape) {
     return nullptr;
   }
   // A row of a tensor of experts has one for each.
-  const ExpertsShape *experts =
-      matrix.find(kExpertsPath) == matrix.npos ? nullptr : config.experts();
+  const bool isOfExperts =
+      config.experts && matrix.find(kExpertsPath) != matrix.npos;
   const auto k = static_cast<size_t>(shape.k());
   const size_t matrices =
-      experts ? static_cast<size_t>(experts->count) : size_t{1};
+      isOfExperts ? static_cast<size_t>(config.experts->count) : size_t{1};
   const size_t needed = matrices * k;
   if (row->second.size() != needed)
     throw InputError(part::file(file) +

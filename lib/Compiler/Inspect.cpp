@@ -49,7 +49,7 @@ int64_t qwen::parametersOf(const ImportedModel &model) {
 FormatSize qwen::imageSize(mlir::ModuleOp module, std::string_view name,
                            const ModelConfig &model) {
   FormatSize size = {name, 0, 0};
-  const ExpertsShape *experts = model.experts();
+  const std::optional<ExpertsShape> &experts = model.experts;
   for (PackedOp packed : module.getOps<PackedOp>()) {
     const auto bytes = static_cast<uint64_t>(packed.getByteSize());
     size.bytes = std::max(size.bytes, static_cast<uint64_t>(packed.getEnd()));

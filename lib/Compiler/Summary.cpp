@@ -92,7 +92,7 @@ CompileSummary qwen::summarize(const ImportedModel &model,
   summary.kv = describeKvFormats(caches);
   summary.positionBytes = bytesOf(caches, CacheKind::Paged);
   summary.sequenceBytes = sequenceBytesOf(caches);
-  if (!config.experts())
+  if (!config.experts)
     summary.calibration = workOf(*model.module);
   return summary;
 }

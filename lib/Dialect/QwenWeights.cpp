@@ -140,7 +140,7 @@ std::optional<WeightFormat> FrequenciesAttr::getIntegers() const {
 
 WeightSourcePtr FrequenciesAttr::open(RankedTensorType type,
                                       const WeightSources &) const {
-  std::optional<numerics::Yarn> yarn;
+  std::optional<Yarn> yarn;
   if (const YarnAttr from = getYarn())
     yarn = {from.getFactor().convertToDouble(), from.getPositions(),
             from.getFast().convertToDouble(), from.getSlow().convertToDouble()};

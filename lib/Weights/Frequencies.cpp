@@ -7,7 +7,7 @@ using namespace qwen;
 namespace {
 class FrequenciesSource final : public WeightSource {
 public:
-  FrequenciesSource(double theta, const std::optional<numerics::Yarn> &yarn,
+  FrequenciesSource(double theta, const std::optional<Yarn> &yarn,
                     int64_t count, int64_t axes)
       : sizes{{count}}, ofAxis(count / axes), theta(theta), yarn(yarn) {}
 
@@ -29,12 +29,12 @@ private:
   /// Frequencies of an axis.
   const int64_t ofAxis;
   const double theta;
-  const std::optional<numerics::Yarn> yarn;
+  const std::optional<Yarn> yarn;
 };
 } // namespace
 
 WeightSourcePtr qwen::makeFrequencies(double theta,
-                                      const std::optional<numerics::Yarn> &yarn,
+                                      const std::optional<Yarn> &yarn,
                                       int64_t count, int64_t axes) {
   return std::make_shared<FrequenciesSource>(theta, yarn, count, axes);
 }

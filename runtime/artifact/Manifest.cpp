@@ -65,18 +65,16 @@ static ProgramModel parseModel(const JsonValue &value) {
                            std::to_string(model.headDim) +
                            " is a multiple of " + std::to_string(kGroup));
   model.maxContext = value.at("max_context").integer(1, kMaxModelPosition);
-  if (const auto yarn = value.find("yarn")) {
-    model.yarn.emplace();
-    for (const Fact<numerics::Yarn> &fact : numerics::kYarnFacts)
-      yarn->at(fact.key).read(fact, *model.yarn);
-    model.ropeScale = yarn->at("scale").number(1e-6, 1e6);
-  }
-  if (const auto experts = value.find("experts")) {
-    model.experts.emplace();
-    for (const Fact<ExpertsShape> &fact : kExpertsFacts)
-      experts->at(fact.key).read(fact, *model.experts);
-    experts->at("active").integer(1, model.experts->count);
-  }
+  visitModelParts([&]<typename Part>(const ModelPart<Part> &part) {
+    const auto found = value.find(part.key);
+    if (!found)
+      return;
+    Part &has = (model.*part.member).emplace();
+    for (const Fact<Part> &fact : part.facts)
+      found->at(fact.key).read(fact, has);
+  });
+  if (model.experts)
+    value.at("experts").at("active").integer(1, model.experts->count);
   if (const auto tokens = value.find("tokens"))
     model.tokens = parseTokens(*tokens, model.vocabSize);
   return model;

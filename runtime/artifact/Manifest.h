@@ -21,8 +21,7 @@
 //         "rms_norm_eps": 1e-06, "tied": true, "max_context": 1024,
 //         "yarn": {"factor": 4.0, "positions": 32768, "fast": 32.0,
 //                  "slow": 1.0, "scale": 1.1386294},
-//         "experts": {"count": 128, "active": 8, "width": 768,
-//                     "shared_width": 0, "normalized": true},
+//         ... (each other part of kModelParts that the model has)
 //         "tokens": [0, 1, 5, ...]
 //       },
 //       "limits": {"tokens": 256, "rows": 16,
@@ -57,7 +56,7 @@
 // tokens of the call), "tokens" (the logits of the
 // program are those of all ids), "output" ("logits"), "labels" (only with
 // "scores", which need them), "pooling"
-// ("last"), "yarn" (not scaled), "experts" (none), "format" of a cache (paged
+// ("last"), parts of a model (none), "format" of a cache (paged
 // ones only), "stride" (with "experts" of a tensor only), "images" (the file
 // has all weights), "bos_token_id",
 // "quantization" (integers of the checkpoint or rounded) and "pruning" (no
@@ -77,7 +76,6 @@
 #include "qwen/ABI/Program.h"
 #include "qwen/ABI/Pruning.h"
 #include "qwen/ABI/Quantization.h"
-#include "qwen/Numerics/Math.h"
 
 #include <cstdint>
 #include <optional>
@@ -89,17 +87,10 @@
 namespace qwen {
 
 /// The model over whose weights a program runs.
-struct ProgramModel : ModelShape {
+struct ProgramModel : ModelShape, ModelParts {
   std::string architecture;
   /// The most positions of a sequence, by its checkpoint.
   int64_t maxContext;
-  /// How the rotary embedding is scaled, and the factor of cos and sin. The
-  /// code and the weight image have what follows of it.
-  std::optional<numerics::Yarn> yarn;
-  double ropeScale = 1;
-  /// The shape of the layers that have experts.
-  std::optional<ExpertsShape> experts;
-
   /// The ids of the logits of the program, ascending; empty: all.
   std::vector<int32_t> tokens = {};
 

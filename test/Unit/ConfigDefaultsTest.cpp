@@ -40,7 +40,7 @@ static json &textOf(json &config) {
 static json describeModel(const ModelConfig &model) {
   json result = {{"rotated", model.rotatedDim},
                  {"positions", model.maxPosition},
-                 {"scale", model.ropeScale},
+                 {"scale", model.ropeScale()},
                  {"yarn", model.yarn.has_value()}};
   for (const Fact<ModelShape> &fact : kShapeFacts)
     fact.visitIn(model, [&](const auto &value) { result[fact.key] = value; });

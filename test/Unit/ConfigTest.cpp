@@ -179,7 +179,7 @@ TEST(Config, ReadsYarn) {
   EXPECT_EQ(found.yarn->fast, 32);
   EXPECT_EQ(found.yarn->slow, 1);
   EXPECT_EQ(found.maxPosition, 131072);
-  EXPECT_NEAR(found.ropeScale, 1.13863, 1e-5);
+  EXPECT_NEAR(found.ropeScale(), 1.13863, 1e-5);
 
   config = qwen3();
   config["rope_parameters"].update({{"rope_type", "yarn"},
@@ -193,7 +193,7 @@ TEST(Config, ReadsYarn) {
   EXPECT_EQ(found.yarn->positions, 512);
   EXPECT_EQ(found.yarn->fast, 16);
   EXPECT_EQ(found.yarn->slow, 2);
-  EXPECT_EQ(found.ropeScale, 1.05);
+  EXPECT_EQ(found.ropeScale(), 1.05);
 }
 
 TEST(Config, TakesDefaults) {

@@ -35,16 +35,16 @@ static std::string layersWithExperts(const json &config) {
 TEST(ExpertsConfig, ReadsSizes) {
   json config = qwen3Moe();
   ExpertsShape needed = {8, 2, 64};
-  ASSERT_TRUE(readConfig(config).experts());
-  EXPECT_EQ(*readConfig(config).experts(), needed);
+  ASSERT_TRUE(readConfig(config).experts);
+  EXPECT_EQ(*readConfig(config).experts, needed);
   // The name of transformers 5.
   config["num_local_experts"] = 8;
-  EXPECT_EQ(*readConfig(config).experts(), needed);
+  EXPECT_EQ(*readConfig(config).experts, needed);
   config.erase("num_experts");
-  EXPECT_EQ(*readConfig(config).experts(), needed);
+  EXPECT_EQ(*readConfig(config).experts, needed);
   config["norm_topk_prob"] = needed.normalized = true;
-  EXPECT_EQ(*readConfig(config).experts(), needed);
-  EXPECT_EQ(readConfig(qwen3()).experts(), nullptr);
+  EXPECT_EQ(*readConfig(config).experts, needed);
+  EXPECT_FALSE(readConfig(qwen3()).experts);
 }
 
 TEST(ExpertsConfig, ReadsWhichLayersHaveThem) {
@@ -69,7 +69,7 @@ TEST(ExpertsConfig, ReadsASharedExpertAndLayersOfExpertsAlone) {
                {"shared_expert_intermediate_size", 96}});
   text.erase("intermediate_size");
   const ExpertsShape needed = {8, 2, 64, 96, /*normalized=*/true};
-  EXPECT_EQ(*readConfig(config).experts(), needed);
+  EXPECT_EQ(*readConfig(config).experts, needed);
   EXPECT_EQ(readConfig(config).intermediateSize, 64);
   text["norm_topk_prob"] = false;
   EXPECT_EQ(configError(config), "text_config.norm_topk_prob false is not "

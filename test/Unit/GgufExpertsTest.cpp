@@ -111,13 +111,13 @@ TEST_F(GgufExperts, ReadSizes) {
 
   GgufBytes shared = makeExperts("qwen2moe");
   shared.keys.push_back(u32("qwen2moe.expert_shared_feed_forward_length", 96));
-  EXPECT_EQ(*open(shared)->config().experts(), (ExpertsShape{8, 2, 64, 96}));
+  EXPECT_EQ(*open(shared)->config().experts, (ExpertsShape{8, 2, 64, 96}));
 }
 
 TEST_F(GgufExperts, ReadWidthsFromOtherKeys) {
   GgufBytes file = makeExperts("qwen2moe");
   removeKey(file, "qwen2moe.expert_feed_forward_length");
-  EXPECT_EQ(*open(file)->config().experts(), (ExpertsShape{8, 2, 96, 192}));
+  EXPECT_EQ(*open(file)->config().experts, (ExpertsShape{8, 2, 96, 192}));
 
   file = makeExperts("qwen3moe");
   removeKey(file, "qwen3moe.feed_forward_length");

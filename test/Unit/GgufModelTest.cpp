@@ -4,6 +4,7 @@
 
 #include "qwen/ABI/TokenizerFormat.h"
 #include "qwen/Import/Checkpoint/Checkpoint.h"
+#include "qwen/Numerics/Math.h"
 
 #include <gtest/gtest.h>
 
@@ -101,7 +102,7 @@ TEST_F(GgufModel, ReadsYarn) {
   EXPECT_EQ(config.yarn->positions, 128);
   EXPECT_EQ(config.yarn->fast, 16);
   EXPECT_EQ(config.yarn->slow, 1);
-  EXPECT_EQ(config.ropeScale, 0.5 * numerics::yarnAttentionFactor(4));
+  EXPECT_EQ(config.ropeScale(), 0.5 * numerics::yarnAttentionFactor(4));
   EXPECT_EQ(config.maxPosition, 512);
 
   file.keys.push_back(f32("qwen3.rope.scaling.yarn_ext_factor", 0));

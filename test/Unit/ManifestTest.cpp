@@ -374,7 +374,7 @@ TEST(ManifestTest, ReadsTheModelOfEachProgram) {
   EXPECT_EQ(model.layers, 7);
   EXPECT_EQ(model.vocabSize, 30);
   EXPECT_EQ(model.yarn->positions, 50);
-  EXPECT_EQ(model.ropeScale, 1.5);
+  EXPECT_EQ(model.ropeScale(), 1.5);
   // The model of the file is that of the first.
   EXPECT_EQ(found.model.architecture, "Qwen3ForCausalLM");
   EXPECT_EQ(found.model.layers, 1);

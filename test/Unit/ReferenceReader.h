@@ -147,7 +147,7 @@ private:
                        {"linear_num_value_heads", linear->valueHeads},
                        {"linear_value_head_dim", linear->valueDim}});
     }
-    if (const ExpertsShape *experts = model.experts())
+    if (const std::optional<ExpertsShape> &experts = model.experts)
       config.update({{"num_experts", experts->count},
                      {"num_experts_per_tok", experts->active},
                      {"moe_intermediate_size", experts->width},
@@ -160,7 +160,7 @@ private:
           {"original_max_position_embeddings", model.yarn->positions},
           {"beta_fast", model.yarn->fast},
           {"beta_slow", model.yarn->slow},
-          {"attention_factor", model.ropeScale}};
+          {"attention_factor", model.ropeScale()}};
   }
 
   /// A tensor of the GGUF file, or the outputs of one that holds q, k and v.
@@ -211,7 +211,7 @@ private:
     const auto rotated =
         static_cast<int64_t>(static_cast<double>(headDim) * part);
     const nlohmann::json rope = yarnParameters();
-    numerics::Yarn yarn{};
+    Yarn yarn{};
     if (!rope.is_null()) {
       yarn.factor = rope.at("factor");
       yarn.positions = rope.at("original_max_position_embeddings");

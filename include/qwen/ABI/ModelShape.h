@@ -13,6 +13,9 @@
 #include "qwen/Support/Fact.h"
 
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <tuple>
 
 namespace qwen {
 
@@ -78,6 +81,58 @@ inline constexpr Fact<ExpertsShape> kExpertsFacts[] = {
     {"width", &ExpertsShape::width, kGroup, kMaxModelWidth, kGroup},
     {"shared_width", &ExpertsShape::sharedWidth, 0, kMaxModelWidth, kGroup},
     {"normalized", &ExpertsShape::normalized}};
+
+/// YaRN (https://arxiv.org/abs/2309.00071), as transformers computes it.
+struct Yarn {
+  /// The number of times that the context is longer than it was in training.
+  double factor;
+  /// Positions in training.
+  int64_t positions;
+  /// Rotations within these positions: frequencies with at least `fast` stay,
+  /// those with at most `slow` are divided by `factor`, and those between them
+  /// change from one to the other.
+  double fast = 32, slow = 1;
+  /// Factor of cos and sin.
+  double scale = 1;
+
+  bool operator==(const Yarn &) const = default;
+};
+
+/// The keys of "yarn" there.
+inline constexpr Fact<Yarn> kYarnFacts[] = {
+    {"factor", &Yarn::factor, 1, 1e6},
+    {"positions", &Yarn::positions, 1, kMaxModelPosition},
+    {"fast", &Yarn::fast, 1e-6, 1e6},
+    {"slow", &Yarn::slow, 1e-6, 1e6},
+    {"scale", &Yarn::scale, 1e-6, 1e6}};
+
+/// What the models of some programs have. A new part is a struct, its facts, a
+/// member and a row of kModelParts: IR and manifest then have it.
+struct ModelParts {
+  /// How the rotary embedding is scaled. The code and the weight image have
+  /// what follows of it.
+  std::optional<Yarn> yarn;
+  /// The shape of the layers that have experts.
+  std::optional<ExpertsShape> experts;
+
+  /// Factor of cos and sin of the rotary embedding.
+  double ropeScale() const { return yarn ? yarn->scale : 1; }
+};
+
+/// A part: its key in the manifest and in IR, and the keys of its facts.
+template <typename Part> struct ModelPart {
+  const char *key;
+  std::optional<Part> ModelParts::*member;
+  std::span<const Fact<Part>> facts;
+};
+inline constexpr std::tuple kModelParts = {
+    ModelPart<Yarn>{"yarn", &ModelParts::yarn, kYarnFacts},
+    ModelPart<ExpertsShape>{"experts", &ModelParts::experts, kExpertsFacts}};
+
+/// Calls `visit` with each row of kModelParts.
+template <typename Visit> constexpr void visitModelParts(const Visit &visit) {
+  std::apply([&](const auto &...part) { (visit(part), ...); }, kModelParts);
+}
 
 } // namespace qwen
 

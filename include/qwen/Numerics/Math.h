@@ -39,27 +39,6 @@ float softplus(float x);
 /// The power is numerics::pow, which is the same on each machine.
 float ropeInvFreq(double theta, int64_t i, int64_t headDim);
 
-/// YaRN (https://arxiv.org/abs/2309.00071), as transformers computes it.
-struct Yarn {
-  /// The number of times that the context is longer than it was in training.
-  double factor;
-  /// Positions in training.
-  int64_t positions;
-  /// Rotations within these positions: frequencies with at least `fast` stay,
-  /// those with at most `slow` are divided by `factor`, and those between them
-  /// change from one to the other.
-  double fast = 32, slow = 1;
-
-  bool operator==(const Yarn &) const = default;
-};
-
-/// The keys of the manifest.
-inline constexpr Fact<Yarn> kYarnFacts[] = {
-    {"factor", &Yarn::factor, 1, 1e6},
-    {"positions", &Yarn::positions, 1, kMaxModelPosition},
-    {"fast", &Yarn::fast, 1e-6, 1e6},
-    {"slow", &Yarn::slow, 1e-6, 1e6}};
-
 /// ropeInvFreq with YaRN.
 float yarnInvFreq(double theta, int64_t i, int64_t headDim, const Yarn &yarn);
 

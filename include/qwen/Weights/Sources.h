@@ -18,8 +18,7 @@ namespace qwen {
 /// The `count` inverse frequencies of a rotary embedding of 2 * count values:
 /// ropeInvFreq, or yarnInvFreq. With several axes, which divide `count`, each
 /// has the frequencies of an embedding of 2 * count / axes values.
-WeightSourcePtr makeFrequencies(double theta,
-                                const std::optional<numerics::Yarn> &yarn,
+WeightSourcePtr makeFrequencies(double theta, const std::optional<Yarn> &yarn,
                                 int64_t count, int64_t axes = 1);
 
 /// What the compiler computes of each value: f32(1 + x), exp(x) of

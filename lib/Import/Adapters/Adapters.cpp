@@ -314,7 +314,7 @@ void Merger::updateExperts(const std::string &name, const Module &module,
   const WeightSources::Entry *all = find(name + ".weight");
   const size_t split = name.rfind('.');
   std::vector<WeightSourcePtr> matrices;
-  for (int64_t i = 0; i < model.experts()->count; ++i) {
+  for (int64_t i = 0; i < model.experts->count; ++i) {
     const LowRankUpdate change = factors.of(i, first, outputs, factor);
     const std::string own = name.substr(0, split + 1) + std::to_string(i) +
                             name.substr(split) + ".weight";
@@ -381,7 +381,7 @@ const ExpertsShape *Merger::expertsOf(const std::string &name) const {
   const size_t at = name.find(kExperts);
   const bool isOne =
       at != name.npos && name.find('.', at + kExperts.size()) == name.npos;
-  return isOne ? model.experts() : nullptr;
+  return isOne && model.experts ? &*model.experts : nullptr;
 }
 
 void Merger::run() {

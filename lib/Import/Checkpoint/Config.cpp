@@ -10,6 +10,7 @@
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/KernelABI.h"
+#include "qwen/Numerics/Math.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/JsonValue.h"
 
@@ -85,16 +86,16 @@ static void parseYarn(const JsonValue &rope, ModelConfig &model) {
     const auto found = rope.findValue(key);
     return found ? found->number(least, 1e6) : other;
   };
-  numerics::Yarn yarn;
+  Yarn yarn;
   yarn.factor = rope.at("factor").number(1, 1e6);
   const auto positions = rope.findValue("original_max_position_embeddings");
   yarn.positions =
       positions ? positions->integer(1, kMaxModelPosition) : model.maxPosition;
   yarn.slow = number("beta_slow", 1e-6, yarn.slow);
   yarn.fast = number("beta_fast", yarn.slow, yarn.fast);
-  setYarn(model, yarn,
-          number("attention_factor", 1e-6,
-                 numerics::yarnAttentionFactor(yarn.factor)));
+  yarn.scale = number("attention_factor", 1e-6,
+                      numerics::yarnAttentionFactor(yarn.factor));
+  setYarn(model, yarn);
 }
 
 /// Reads the type of rope_parameters or rope_scaling. Returns whether it has
@@ -184,7 +185,7 @@ static void parseRope(const ConfigKeys &root, ModelConfig &model) {
     parseRopeType(*parameters, other);
     if (!scaling)
       model = other;
-    else if (other.yarn != model.yarn || other.ropeScale != model.ropeScale)
+    else if (other.yarn != model.yarn)
       parameters->error("scales positions otherwise than " +
                         part::needed(scaling->name()) +
                         ", which counts; remove one of them");
@@ -337,20 +338,23 @@ static ExpertsShape parseExperts(const ConfigKeys &root,
 /// Reads which layers have experts: each `decoder_sparse_step`-th one that is
 /// not among `mlp_only_layers`.
 static void parseMlpKinds(const ConfigKeys &root, ModelConfig &model) {
-  model.mlpKinds.resize(static_cast<size_t>(model.layers));
-  if (!layersOf(model.architecture).hasExperts)
+  std::vector<MlpKind> kinds(static_cast<size_t>(model.layers));
+  if (!layersOf(model.architecture).hasExperts) {
+    model.setMlpKinds(std::move(kinds));
     return;
-  const ExpertsShape experts = parseExperts(root, layersOf(model.architecture));
+  }
+  model.experts = parseExperts(root, layersOf(model.architecture));
   const auto found = root.findValue("decoder_sparse_step");
   const int64_t step = found ? found->integer(1, kMaxModelCount) : 1;
   for (int64_t layer = step - 1; layer < model.layers; layer += step)
-    model.mlpKinds[static_cast<size_t>(layer)] = experts;
+    kinds[static_cast<size_t>(layer)] = MlpKind::Experts;
   if (const auto dense = root.findValue("mlp_only_layers"))
     for (const JsonValue &layer : dense->elements())
       // transformers passes over numbers of no layer.
       if (const int64_t number = layer.integer(0, kMaxModelCount);
           number < model.layers)
-        model.mlpKinds[static_cast<size_t>(number)] = DenseMlp();
+        kinds[static_cast<size_t>(number)] = MlpKind::Dense;
+  model.setMlpKinds(std::move(kinds));
 }
 
 static constexpr SizeKey kConfigSizes[] = {

@@ -10,6 +10,7 @@
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/DraftHead.h"
 #include "qwen/ABI/KernelABI.h"
+#include "qwen/Numerics/Math.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
@@ -232,17 +233,17 @@ void ConfigReader::readYarn(ModelConfig &model) {
         std::pair("rope.scaling.yarn_ext_factor", 1.0)})
     if (number(key, -1e6, 1e6, value) != value)
       at(key).refuse("supported is " + std::to_string(static_cast<int>(value)));
-  numerics::Yarn yarn;
+  Yarn yarn;
   yarn.factor = at(kGgufYarnFactor).number(1, 1e6);
   const auto positions = find(kGgufYarnPositions);
   yarn.positions =
       positions ? positions->integer(1, kMaxModelPosition) : model.maxPosition;
   yarn.slow = number(kGgufYarnSlow, 1e-6, 1e6, yarn.slow);
   yarn.fast = number(kGgufYarnFast, yarn.slow, 1e6, yarn.fast);
-  double attentionFactor = numerics::yarnAttentionFactor(yarn.factor);
+  yarn.scale = numerics::yarnAttentionFactor(yarn.factor);
   for (const char *key : kGgufYarnScales)
-    attentionFactor *= number(key, 1e-6, 1e6, 1);
-  setYarn(model, yarn, attentionFactor);
+    yarn.scale *= number(key, 1e-6, 1e6, 1);
+  setYarn(model, yarn);
 }
 
 /// Reads the rotary embedding. Kernels rotate multiples of 8 values.
@@ -411,9 +412,11 @@ ModelConfig ConfigReader::readModel(const FileLayers &layers) {
     requireFlag("ssm.v_head_reordered", model.interleavesValueHeads);
   readModelSizes(model);
   model.layers = readLayers(layers);
-  model.mlpKinds.resize(static_cast<size_t>(model.layers));
   if (layersOf(architecture).hasExperts)
-    std::ranges::fill(model.mlpKinds, readExperts(model));
+    model.experts = readExperts(model);
+  model.setMlpKinds(
+      std::vector(static_cast<size_t>(model.layers),
+                  model.experts ? MlpKind::Experts : MlpKind::Dense));
   const JsonValue heads = at(kGgufHeads);
   if (model.heads % model.kvHeads != 0)
     heads.fail("a multiple of attention.head_count_kv, " +

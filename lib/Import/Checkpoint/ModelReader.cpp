@@ -30,10 +30,8 @@ qwen::supportedArchitectures(std::string_view ArchitectureInfo::*name) {
   return "supported are " + listed(names);
 }
 
-void qwen::setYarn(ModelConfig &model, const numerics::Yarn &yarn,
-                   double attentionFactor) {
+void qwen::setYarn(ModelConfig &model, const Yarn &yarn) {
   model.yarn = yarn;
-  model.ropeScale = attentionFactor;
   const double longer = yarn.factor * static_cast<double>(yarn.positions);
   model.maxPosition =
       std::max(model.maxPosition,

@@ -27,9 +27,8 @@ void readSizes(const Keys &keys, At at, ModelShape &shape) {
 }
 
 /// Gives `model` these parameters of YaRN and as many positions as they make
-/// of those in training. `attentionFactor` is the factor of cos and sin.
-void setYarn(ModelConfig &model, const numerics::Yarn &yarn,
-             double attentionFactor);
+/// of those in training.
+void setYarn(ModelConfig &model, const Yarn &yarn);
 
 /// Adds a note about `what`, such as "unknown keys", if there are `names`.
 void noteUnusedKeys(const std::string &what,

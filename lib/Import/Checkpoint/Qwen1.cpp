@@ -38,7 +38,7 @@ void qwen::parseQwen1Config(const JsonValue &root, const std::string &path,
   model.kvHeads = model.heads;
   model.headDim = root.at("kv_channels").integer(1, kMaxModelCount);
   model.layerKinds.resize(static_cast<size_t>(model.layers));
-  model.mlpKinds.resize(model.layerKinds.size());
+  model.setMlpKinds(std::vector<MlpKind>(model.layerKinds.size()));
   // The key counts w1 and w2.
   model.intermediateSize = at("intermediate_size", "ffn_hidden_size")
                                .multiple(2, 2, 2 * kMaxModelWidth) /

@@ -77,7 +77,7 @@ std::set<std::string> Checkpoint::removeLayers(const Pruning &pruning) {
   sources = std::move(kept);
   model.layers = std::ssize(kinds);
   model.layerKinds = std::move(kinds);
-  model.mlpKinds = std::move(mlpKinds);
+  model.setMlpKinds(std::move(mlpKinds));
   model.pruning = pruning;
   model.notes.push_back(pruning.describe());
   return removed;

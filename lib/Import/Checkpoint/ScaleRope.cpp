@@ -4,6 +4,7 @@
 
 #include "ModelReader.h"
 
+#include "qwen/Numerics/Math.h"
 #include "qwen/Support/Error.h"
 
 #include <string>
@@ -29,8 +30,9 @@ void Checkpoint::scaleRope(const RopeScaling &scaling) {
            " positions when more than " + part::needed(model.maxPosition) +
            ", those without it, and at most " +
            std::to_string(kMaxModelPosition) + " are needed");
-  numerics::Yarn yarn;
+  Yarn yarn;
   yarn.factor = scaling.factor;
   yarn.positions = positions;
-  setYarn(model, yarn, numerics::yarnAttentionFactor(yarn.factor));
+  yarn.scale = numerics::yarnAttentionFactor(yarn.factor);
+  setYarn(model, yarn);
 }

@@ -33,7 +33,7 @@ qwen::configOfDraftHead(const Checkpoint &checkpoint) {
   ModelConfig head = text;
   head.layers = 1;
   head.layerKinds = {FullAttention()};
-  head.mlpKinds = {text.mlpKinds.back()};
+  head.setMlpKinds({text.mlpKinds.back()});
   if (!text.draftTokens.empty()) {
     head.output.kind = OutputKind::Drafts;
     head.output.tokens = text.draftTokens;

@@ -32,9 +32,8 @@ void LayerBuilder::rotateBy(Value positions) {
       scope.op(kFrequenciesName), rotations,
       FrequenciesAttr::get(builder.getContext(),
                            llvm::APFloat(config.ropeTheta), yarn)));
-  if (config.ropeScale != 1)
-    frequencies.setScale(
-        builder.getF32FloatAttr(static_cast<float>(config.ropeScale)));
+  if (const double scale = config.ropeScale(); scale != 1)
+    frequencies.setScale(builder.getF32FloatAttr(static_cast<float>(scale)));
   auto table = RopeTableOp::create(
       builder, at("rotary_emb"),
       {rowsLike(positions, rotations), rowsLike(positions, rotations)},

@@ -66,7 +66,7 @@ FlatSymbolRefAttr ModuleBuilder::vector(const std::string &name, int64_t size,
 /// The facts of `object` in a table.
 template <typename Struct>
 static llvm::SmallVector<NamedAttribute>
-factsOf(llvm::ArrayRef<Fact<Struct>> table, const Struct &object,
+factsOf(std::span<const Fact<Struct>> table, const Struct &object,
         Builder &builder) {
   llvm::SmallVector<NamedAttribute> facts;
   for (const Fact<Struct> &fact : table)
@@ -90,16 +90,11 @@ static DictionaryAttr factsOf(const ModelConfig &config, Builder &builder) {
   if (const auto &tokens = config.output.tokens; !tokens.empty())
     add("tokens", builder.getDenseI64ArrayAttr(llvm::SmallVector<int64_t>(
                       tokens.begin(), tokens.end())));
-  if (const ExpertsShape *experts = config.experts())
-    add("experts", builder.getDictionaryAttr(factsOf<ExpertsShape>(
-                       kExpertsFacts, *experts, builder)));
-  if (config.yarn) {
-    llvm::SmallVector<NamedAttribute> yarn =
-        factsOf<numerics::Yarn>(numerics::kYarnFacts, *config.yarn, builder);
-    yarn.push_back(
-        builder.getNamedAttr("scale", attributeOf(builder, config.ropeScale)));
-    add("yarn", builder.getDictionaryAttr(yarn));
-  }
+  visitModelParts([&]<typename Part>(const ModelPart<Part> &part) {
+    if (const std::optional<Part> &has = config.*part.member)
+      add(part.key,
+          builder.getDictionaryAttr(factsOf<Part>(part.facts, *has, builder)));
+  });
   return builder.getDictionaryAttr(facts);
 }
 

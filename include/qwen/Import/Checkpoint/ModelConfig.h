@@ -11,14 +11,15 @@
 #include "qwen/ABI/ModelOutput.h"
 #include "qwen/ABI/ModelShape.h"
 #include "qwen/ABI/Pruning.h"
-#include "qwen/Numerics/Math.h"
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -177,13 +178,9 @@ struct LinearAttention {
 /// What mixes the tokens in a layer.
 using LayerKind = std::variant<FullAttention, LinearAttention>;
 
-/// A feed-forward network of intermediateSize.
-struct DenseMlp {
-  bool operator==(const DenseMlp &) const = default;
-};
-
-/// What a layer computes of each token alone.
-using MlpKind = std::variant<DenseMlp, ExpertsShape>;
+/// What a layer computes of each token alone: a feed-forward network of
+/// intermediateSize, or the experts of ModelParts.
+enum class MlpKind : uint8_t { Dense, Experts };
 
 /// What says that weights are quantized, and how. It has no effect if all
 /// tensors are floats.
@@ -216,7 +213,7 @@ struct RopeScaling {
 };
 
 /// A model of a supported architecture.
-struct ModelConfig : ModelShape {
+struct ModelConfig : ModelShape, ModelParts {
   Architecture architecture;
   ModelOutput output = {};
   /// The ids that its draft head can guess, ascending; empty: all.
@@ -233,9 +230,6 @@ struct ModelConfig : ModelShape {
   /// Maximum number of positions: max_position_embeddings, with YaRN what its
   /// factor makes of the positions in training, of a Qwen 1 seq_length.
   int64_t maxPosition;
-  std::optional<numerics::Yarn> yarn;
-  /// Factor of cos and sin.
-  double ropeScale = 1;
   QuantizationConfig quantization;
   /// Whether a draft head does not share the model's embedding.
   bool hasOwnDraftEmbedding = false;
@@ -246,15 +240,14 @@ struct ModelConfig : ModelShape {
 
   /// The experts of a layer, or null.
   const ExpertsShape *expertsOf(int64_t layer) const {
-    return std::get_if<ExpertsShape>(&mlpKinds[static_cast<size_t>(layer)]);
+    return mlpKinds[static_cast<size_t>(layer)] == MlpKind::Experts ? &*experts
+                                                                    : nullptr;
   }
-  /// The experts of the first layer that has some, or null: all have the same
-  /// sizes.
-  const ExpertsShape *experts() const {
-    for (int64_t layer = 0; layer < layers; ++layer)
-      if (const ExpertsShape *found = expertsOf(layer))
-        return found;
-    return nullptr;
+  /// Sets what the layers compute. A model without a layer of experts has none.
+  void setMlpKinds(std::vector<MlpKind> kinds) {
+    mlpKinds = std::move(kinds);
+    if (std::ranges::find(mlpKinds, MlpKind::Experts) == mlpKinds.end())
+      experts.reset();
   }
 };
 
