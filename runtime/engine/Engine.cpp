@@ -353,6 +353,7 @@ void Engine::check(std::span<const Token> batch) {
     stopPositions[static_cast<size_t>(token.sequence)] = kNoStop;
   }
   for (const Token &token : batch) {
+    checkInputs(token);
     int64_t &next = nextPositions[static_cast<size_t>(token.sequence)];
     if (token.position != next)
       throw Error("position " + std::to_string(token.position) +
@@ -399,6 +400,7 @@ size_t Engine::fillCall(std::span<const Token> batch, size_t next) {
       continue;
     }
     indices.push_back(next);
+    fillToken(token, context.tokens());
     addToken(token);
   }
   return next;

@@ -38,12 +38,6 @@ struct Failure {
   uint32_t op;
 };
 
-/// Rows for an input of a program: one for each of what it counts, in order.
-struct InputRows {
-  std::string_view input;
-  std::span<const float> values;
-};
-
 /// The bytes of a weight image, which must outlive an engine.
 using WeightImage = std::span<const uint8_t>;
 
@@ -148,8 +142,9 @@ public:
   /// valid until the next run.
   ///
   /// Throws Error and runs nothing if a sequence is not open, if a position is
-  /// not the next one of its sequence, if the model does not give the rows, or
-  /// if the check has found damaged weights.
+  /// not the next one of its sequence, if the model does not give the rows, if
+  /// a token has a row of no input or of another width, or if the check has
+  /// found damaged weights.
   [[nodiscard]] std::span<const Failure> run(std::span<const Token> batch,
                                              const RowsFn &receive,
                                              const ProgressFn &progress = {});
@@ -209,9 +204,11 @@ private:
          std::shared_ptr<ThreadPool> pool, MemoryBudget &budget,
          const WantedState &wanted);
 
-  /// Throws Error if a token does not follow in its sequence, or if the model
-  /// does not give its row.
+  /// Throws Error if a token does not follow in its sequence, if the model
+  /// does not give its row, or if it has a row that no input takes.
   void check(std::span<const Token> batch);
+  /// Throws Error unless inputs of `forward` take the rows of the token.
+  void checkInputs(const Token &token) const;
   /// Begins a call without tokens.
   void beginCall();
   /// Fills the context with tokens from batch[next] on, as many as one call
@@ -232,6 +229,9 @@ private:
   /// The place of a program in the manifest. Throws Error.
   size_t find(std::string_view program) const;
   float *rowAt(const ProgramValue &value, int64_t token) const;
+  /// Puts the rows of a token, which is token `place` of the call, into the
+  /// inputs of `forward`.
+  void fillToken(const Token &token, int64_t place);
   /// Puts the rows of the inputs of a call into their places.
   void fillInputs(const ProgramInfo &program, std::span<const InputRows> given,
                   int64_t first);

@@ -22,6 +22,41 @@ float *Engine::rowAt(const ProgramValue &value, int64_t token) const {
          token * value.stride;
 }
 
+/// Whether each token of a call may give its row of an input.
+static bool isOfTokens(const ProgramValue &input) {
+  return input.offset >= 0 && input.from.empty() &&
+         input.count == kTokensOfCall;
+}
+
+void Engine::checkInputs(const Token &token) const {
+  for (const InputRows &row : token.inputs) {
+    const ProgramValue *input =
+        ProgramInfo::find(model.forward().inputs, row.input);
+    if (!input || !isOfTokens(*input))
+      throw Error(model.model.name + " has no input " + quote(row.input) +
+                  " of which a token gives a row");
+    if (std::ssize(row.values) != input->width)
+      throw Error("position " + std::to_string(token.position) +
+                  " of sequence " + std::to_string(token.sequence) + " has " +
+                  std::to_string(row.values.size()) + " values for the input " +
+                  quote(row.input) + " when " + std::to_string(input->width) +
+                  " are needed");
+  }
+}
+
+void Engine::fillToken(const Token &token, int64_t place) {
+  for (const ProgramValue &input : model.forward().inputs) {
+    if (!isOfTokens(input))
+      continue;
+    const auto given =
+        std::ranges::find(token.inputs, input.name, &InputRows::input);
+    if (given != token.inputs.end())
+      std::ranges::copy(given->values, rowAt(input, place));
+    else
+      std::fill_n(rowAt(input, place), input.width, 0.0f);
+  }
+}
+
 void Engine::fillInputs(const ProgramInfo &program,
                         std::span<const InputRows> given, int64_t first) {
   for (const ProgramValue &input : program.inputs) {

@@ -6,6 +6,8 @@
 #include "engine/SequenceState.h"
 
 #include <optional>
+#include <span>
+#include <string_view>
 
 namespace qwen {
 
@@ -22,6 +24,12 @@ struct RopePosition {
   int32_t time, height, width;
 };
 
+/// Rows for an input of a program: one for each of what it counts, in order.
+struct InputRows {
+  std::string_view input;
+  std::span<const float> values;
+};
+
 /// One token to run.
 struct Token {
   int32_t id;
@@ -36,6 +44,9 @@ struct Token {
   std::optional<RopePosition> rope = {};
   /// The number of its window, for the input "windows" of a program.
   int32_t window = 0;
+  /// Its row of inputs of `forward`, by their names. Its row of any other input
+  /// that the caller gives is zeros. They must last until the token has run.
+  std::span<const InputRows> inputs = {};
 };
 
 } // namespace qwen
