@@ -468,6 +468,19 @@ TEST(Experts, LieByColumnsInAModelWithVision) {
   expectOutputs(*source, needed);
 }
 
+TEST(Padded, HasZerosBehindOutputsAndColumns) {
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  const WeightSourcePtr matrix = makePadded(
+      make(makeTensor({2, 3}, StoredType::F32, values)), WeightShape{{4, 5}});
+  EXPECT_EQ(matrix->shape(), (WeightShape{{4, 5}}));
+  EXPECT_FALSE(matrix->hasIntegers());
+  expectOutputs(*matrix,
+                {1, 2, 3, 0, 0, 4, 5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0});
+  const WeightSourcePtr vector = makePadded(
+      make(makeTensor({6}, StoredType::F32, values)), WeightShape{{8}});
+  expectOutputs(*vector, {1, 2, 3, 4, 5, 6, 0, 0});
+}
+
 /// The integers of an expert's outputs go where those of the stack do.
 TEST(Experts, KeepTheirIntegers) {
   Random random(5);

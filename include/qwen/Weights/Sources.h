@@ -55,6 +55,10 @@ WeightSourcePtr makeOutputs(WeightSourcePtr source,
 WeightSourcePtr makeColumns(WeightSourcePtr source, int64_t first,
                             int64_t count);
 
+/// `source` with zeros behind the outputs and the columns that it lacks of
+/// `shape`, whose products and sums they do not change. It has no integers.
+WeightSourcePtr makePadded(WeightSourcePtr source, WeightShape shape);
+
 /// The numbers first, first + 1, ... for makeOutputs.
 std::vector<int64_t> outputsFrom(int64_t first, int64_t count);
 

@@ -7,6 +7,7 @@
 
 #include "qwen/Import/Checkpoint/Checkpoint.h"
 
+#include "qwen/ABI/Blocks.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Weights/Sources.h"
 #include "qwen/Weights/Transposed.h"
@@ -14,6 +15,16 @@
 #include <array>
 
 using namespace qwen;
+
+void qwen::padWeight(Checkpoint &checkpoint, const std::string &name,
+                     const WeightShape &shape) {
+  const WeightSources::Entry entry = checkpoint.weight(name, shape);
+  WeightShape padded = shape;
+  for (int64_t &size : padded.sizes)
+    size = alignTo(size, kGroup);
+  checkpoint.weights().set(
+      name, {makePadded(entry.source, std::move(padded)), entry.tensors});
+}
 
 //===----------------------------------------------------------------------===//
 // Attention

@@ -62,6 +62,12 @@ std::optional<ModelConfig> textConfig(const Checkpoint &checkpoint);
 void divideLayers(Checkpoint &checkpoint, const ModelScope &scope,
                   const ModelConfig &config);
 
+/// Pads the weight `name`, of `shape` in the checkpoint, with zeros: each of
+/// its sizes becomes a multiple of kGroup, which ops need of a width. Throws
+/// Error like Checkpoint::weight.
+void padWeight(Checkpoint &checkpoint, const std::string &name,
+               const WeightShape &shape);
+
 /// A scope, and how the kind of its program reads it.
 struct ScopedModel {
   ModelScope scope = {};
