@@ -272,13 +272,16 @@ QWEN_RUN(ChooseExperts) {
         function(o.x.data(), n, chosen, ids.data(), o.y.data()));
   });
 }
-QWEN_RUN(Sigmoid) {
-  repeat(state, 2 * kFloat, 0, [&] { function(o.x.data(), 1, o.y.data()); });
-}
 QWEN_RUN(AddScaled) {
   repeat(state, 3 * kTokenBytes, 0,
          [&] { function(o.x.data(), 0.5f, kDepth, o.y.data()); });
 }
+#define QWEN_ELEMENT_MAP(Map, Name)                                            \
+  QWEN_RUN(Map) {                                                              \
+    repeat(state, 2 * kTokenBytes, 0,                                          \
+           [&] { function(o.x.data(), kDepth, o.y.data()); });                 \
+  }
+#include "qwen/ABI/ElementMaps.def"
 #undef QWEN_RUN
 
 //===----------------------------------------------------------------------===//

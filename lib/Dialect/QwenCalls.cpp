@@ -108,22 +108,35 @@ DriverCall RmsNormOp::getHiddenCall(const CallFacts &facts) {
   return of.call<fixed::HiddenRows>(arguments);
 }
 
+/// Of an op that makes each value of `result` from `in`.
+static QuantizeArguments mapArguments(CallOf &of, Value in, Value result) {
+  return {.in = floatPlaceOf(in),
+          .out = blockPlaceOf(result),
+          .k = lengthOf(result),
+          .count = of.count(),
+          .op = of.id()};
+}
+
 DriverCall QuantizeOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
-  return of.call<fixed::Quantize>({.in = floatPlaceOf(getInput()),
-                                   .out = blockPlaceOf(getResult()),
-                                   .k = lengthOf(getResult()),
-                                   .count = of.count(),
-                                   .op = of.id()});
+  return of.call<fixed::Quantize>(mapArguments(of, getInput(), getResult()));
 }
 
 DriverCall HadamardOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
-  return of.call<fixed::Hadamard>({.in = floatPlaceOf(getInput()),
-                                   .out = blockPlaceOf(getResult()),
-                                   .k = lengthOf(getResult()),
-                                   .count = of.count(),
-                                   .op = of.id()});
+  return of.call<fixed::Hadamard>(mapArguments(of, getInput(), getResult()));
+}
+
+DriverCall MapOp::getDriverCall(const CallFacts &facts) {
+  CallOf of(*this, facts);
+  const QuantizeArguments arguments = mapArguments(of, getInput(), getResult());
+  switch (getMap().getValue()) {
+#define QWEN_ELEMENT_MAP(Map, Name)                                            \
+  case ElementMap::Map:                                                        \
+    return of.callFor<fixed::Map##Q8, fixed::Map##F32>(getResult(), arguments);
+#include "qwen/ABI/ElementMaps.def"
+  }
+  llvm_unreachable("an element map without a row");
 }
 
 DriverCall TurnOp::getDriverCall(const CallFacts &facts) {

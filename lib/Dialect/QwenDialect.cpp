@@ -281,6 +281,14 @@ void KvFormatAttr::print(AsmPrinter &printer) const {
   printer << '<' << kvFormatName(getValue()) << '>';
 }
 
+Attribute ElementMapAttr::parse(AsmParser &parser, Type) {
+  return parseNamed<ElementMapAttr>(parser, "map", parseElementMap);
+}
+
+void ElementMapAttr::print(AsmPrinter &printer) const {
+  printer << '<' << infoOf(getValue()).name << '>';
+}
+
 /// As parseName takes it.
 static std::optional<const KernelInfo *> parseKernel(std::string_view name) {
   const KernelInfo *kernel = findKernel(name);

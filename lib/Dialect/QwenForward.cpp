@@ -187,6 +187,16 @@ SmallVector<KernelUse> SwiGluOp::getKernelUses() {
 
 bool SwiGluOp::canQuantizeResult() { return true; }
 
+SmallVector<KernelUse> MapOp::getKernelUses() {
+  SmallVector<KernelUse> uses = {
+      calledInBlocks(infoOf(getMap().getValue()).kernel, getResult())};
+  if (isQuantizedActivations(getResult().getType()))
+    uses.push_back(calledInBlocks(KernelOp::QuantizeQ8, getResult()));
+  return uses;
+}
+
+bool MapOp::canQuantizeResult() { return true; }
+
 SmallVector<KernelUse> HadamardOp::getKernelUses() {
   return {calledInBlocks(KernelOp::Hadamard, getResult())};
 }

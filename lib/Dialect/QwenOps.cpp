@@ -171,6 +171,10 @@ LogicalResult SwiGluOp::verify() {
   return verifyTokenResult(*this, getGate(), getResult());
 }
 
+LogicalResult MapOp::verify() {
+  return verifyTokenResult(*this, getInput(), getResult());
+}
+
 LogicalResult HadamardOp::verify() {
   return verifyMultiple(*this, "width", widthOf(getInput()), kGroup);
 }

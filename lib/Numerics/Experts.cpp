@@ -35,10 +35,6 @@ int32_t numerics::chooseExperts(const float *logits, int64_t n, int64_t chosen,
   return 0;
 }
 
-void numerics::sigmoids(const float *x, int64_t n, float *y) {
-  std::transform(x, x + n, y, sigmoid);
-}
-
 void numerics::addScaled(const float *x, float w, int64_t n, float *y) {
   for (int64_t i = 0; i < n; ++i)
     y[i] = y[i] + w * x[i];

@@ -94,6 +94,12 @@ int32_t numerics::rmsNormQ8(const float *x, const float *w, int64_t k,
   return quantizeQ8(y.data(), k, q, d, sums);
 }
 
+#define QWEN_ELEMENT_MAP(Map, Name)                                            \
+  void numerics::Name##Map(const float *x, int64_t n, float *y) {              \
+    std::transform(x, x + n, y, Name);                                         \
+  }
+#include "qwen/ABI/ElementMaps.def"
+
 void numerics::swiGluF32(const float *gate, const float *up, int64_t n,
                          float *y) {
   for (int64_t i = 0; i < n; ++i)

@@ -49,17 +49,6 @@ void verify::checkKernel(Cases &cases,
     }
 }
 
-void verify::checkKernel(Cases &cases, const Compared<KernelOp::Sigmoid> &of) {
-  Random random(26);
-  for (int64_t n : {1, 3, 15, 16, 17, 32, 47})
-    for (Values kind : kValues) {
-      cases.start("n ", n, ", values ", valuesName(kind));
-      const Guarded<float> x = random.floats(n, kind);
-      cases.compare(of, Guarded<float>(n, kNaN), "y",
-                    [&](SigmoidFn *fn, float *y) { fn(x.data(), n, y); });
-    }
-}
-
 void verify::checkKernel(Cases &cases,
                          const Compared<KernelOp::AddScaled> &of) {
   Random random(25);

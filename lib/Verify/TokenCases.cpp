@@ -211,3 +211,23 @@ void verify::checkKernel(Cases &cases,
       }
   }
 }
+
+/// Compares a kernel of an element-wise map.
+template <KernelOp Op>
+static void checkMap(const Cases &cases, const Compared<Op> &of,
+                     const Guarded<float> &x) {
+  cases.compare(
+      of, Guarded<float>(x.length(), kNaN), "y",
+      [&](KernelFn<Op> *fn, float *y) { fn(x.data(), x.length(), y); });
+}
+
+#define QWEN_ELEMENT_MAP(Map, Name)                                            \
+  void verify::checkKernel(Cases &cases, const Compared<KernelOp::Map> &of) {  \
+    Random random(26);                                                         \
+    for (int64_t n : {1, 3, 15, 16, 17, 32, 47, 96, 128, 1024})                \
+      for (Values kind : kValues) {                                            \
+        cases.start("n ", n, ", values ", valuesName(kind));                   \
+        checkMap(cases, of, random.floats(n, kind));                           \
+      }                                                                        \
+  }
+#include "qwen/ABI/ElementMaps.def"

@@ -125,6 +125,10 @@ func.func @activations(%ids: tensor<?xi32>, %r: tensor<?x64xf32>) {
   %s = qwen.swiglu %y, %x : tensor<?x64xf32> -> tensor<?x64xf32>
   // CHECK: qwen.swiglu %[[Y]], %[[X]] kernels [#qwen.kernel<swiglu_q8_avx512>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   %sq = qwen.swiglu %y, %x kernels [#qwen.kernel<swiglu_q8_avx512>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  // CHECK: %[[M:.*]] = qwen.map <sigmoid> %[[X]] : tensor<?x64xf32> -> tensor<?x64xf32>
+  %m = qwen.map <sigmoid> %x : tensor<?x64xf32> -> tensor<?x64xf32>
+  // CHECK: qwen.map <sigmoid> %[[M]] kernels [#qwen.kernel<sigmoid_neon>, #qwen.kernel<quantize_q8_neon>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  %mq = qwen.map <sigmoid> %m kernels [#qwen.kernel<sigmoid_neon>, #qwen.kernel<quantize_q8_neon>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // CHECK: qwen.swiglu %[[Y]], %[[X]] hadamard kernels [#qwen.kernel<swiglu_f32_neon>, #qwen.kernel<hadamard_q8_neon>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   %sh = qwen.swiglu %y, %x hadamard kernels [#qwen.kernel<swiglu_f32_neon>, #qwen.kernel<hadamard_q8_neon>] : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // CHECK: qwen.hadamard %[[Y]] : tensor<?x64xf32>

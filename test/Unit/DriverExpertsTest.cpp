@@ -187,7 +187,7 @@ void ExpertsCall::route(int32_t thread) {
                   {.experts = Experts(sizes.experts),
                    .chosen = Experts(sizes.active),
                    .choose = numerics::chooseExperts,
-                   .sigmoid = sizes.isShared ? numerics::sigmoids : nullptr});
+                   .sigmoid = sizes.isShared ? numerics::sigmoidMap : nullptr});
 }
 
 void ExpertsCall::multiply(int32_t thread, OpId op, WeightFormat format,
@@ -324,7 +324,8 @@ static Values expectedOf(const ExpertsLayer &layer, const CallTokens &tokens,
   Values y = layer.reference.sum(rowOf(tokens.x));
   if (layer.sizes.isShared) {
     float w;
-    numerics::sigmoids(&tokens.sharedLogits[static_cast<size_t>(token)], 1, &w);
+    numerics::sigmoidMap(&tokens.sharedLogits[static_cast<size_t>(token)], 1,
+                         &w);
     numerics::addScaled(rowOf(tokens.shared).data(), w, hidden, y.data());
   }
   numerics::addScaled(rowOf(tokens.residual).data(), 1, hidden, y.data());

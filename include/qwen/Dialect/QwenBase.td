@@ -114,6 +114,17 @@ def Qwen_KvFormatAttr : Qwen_Attr<"KvFormat", "kv_format"> {
   let hasCustomAssemblyFormat = 1;
 }
 
+def Qwen_ElementMapAttr : Qwen_Attr<"ElementMap", "element_map"> {
+  let summary = "A function of one value";
+  let description = [{
+    The name of a row of qwen/ABI/ElementMaps.def.
+
+    Example: `#qwen.element_map<sigmoid>`
+  }];
+  let parameters = (ins "::qwen::ElementMap":$value);
+  let hasCustomAssemblyFormat = 1;
+}
+
 def Qwen_LayoutAttr : Qwen_Attr<"Layout", "layout"> {
   let summary = "Layout of a packed matrix";
   let description = [{

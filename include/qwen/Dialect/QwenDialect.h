@@ -9,6 +9,7 @@
 
 #include "qwen/ABI/Caches.h"
 #include "qwen/ABI/DriverABI.h"
+#include "qwen/ABI/ElementMaps.h"
 #include "qwen/ABI/KernelTable.h"
 #include "qwen/ABI/OpWork.h"
 #include "qwen/ABI/Program.h"

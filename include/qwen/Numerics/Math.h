@@ -28,8 +28,9 @@ void exp(std::span<float> values);
 /// x / (1 + exp(-x)).
 float silu(float x);
 
-/// 1 / (1 + exp(-x)).
-float sigmoid(float x);
+// The functions of ElementMaps.def (docs/numerics.md).
+#define QWEN_ELEMENT_MAP(Map, Name) float Name(float x);
+#include "qwen/ABI/ElementMaps.def"
 
 /// log(1 + e^x), each step rounded to f32: at most 3 ulp off.
 float softplus(float x);

@@ -100,8 +100,8 @@ def FuseQuantize : Qwen_Pass<"qwen-fuse-quantize"> {
   let summary = "Fuses quantize into the op that computes its input";
   let description = [{
     Fuses `qwen.quantize` into the `qwen.rms_norm` (without heads), the
-    `qwen.gate` or the `qwen.swiglu` before it, whose result type becomes
-    quantized. A `qwen.hadamard` between `qwen.swiglu` and `qwen.quantize`
+    `qwen.gate`, the `qwen.map` or the `qwen.swiglu` before it, whose result
+    type becomes quantized. A `qwen.hadamard` between `qwen.swiglu` and `qwen.quantize`
     becomes a part of the swiglu. Nothing else may read the f32 values.
   }];
 }
@@ -140,7 +140,7 @@ def Plan : Qwen_Pass<"qwen-plan"> {
     | embedding, rope_table, rms_norm, quantize, turn | token |
     | linear, lm_head | panel of 16 outputs, over all tokens |
     | append, attention | token and KV head |
-    | swiglu, hadamard | token and block of 128 values |
+    | swiglu, map, hadamard | token and block of 128 values |
 
     Ops with the same units give a thread the same units. An op starts with a
     barrier in two cases, each counted from the last barrier on:

@@ -585,10 +585,11 @@ int64_t qwenCppDeltaRule(const float *q, const float *k, const float *v,
 #include "AttentionKernels.cpp"
 
 //===----------------------------------------------------------------------===//
-// Experts
+// Experts and element-wise maps
 //===----------------------------------------------------------------------===//
 
 #include "ExpertKernels.cpp"
+#include "MapKernels.cpp"
 
 //===----------------------------------------------------------------------===//
 // The KV cache

@@ -61,13 +61,6 @@ int32_t qwenCppChooseExperts(const float *logits, int64_t n, int64_t chosen,
   return 0;
 }
 
-void qwenCppSigmoid(const float *x, int64_t n, float *y) {
-  for (int64_t i = 0; i < n; i += kVector) {
-    const int64_t count = std::min(n - i, kVector);
-    storeSome(y + i, sigmoid(loadSome(x + i, count)), count);
-  }
-}
-
 void qwenCppAddScaled(const float *x, float w, int64_t n, float *y) {
   for (int64_t i = 0; i < n; i += kVector)
     store(y + i, load(y + i) + w * load(x + i));

@@ -314,15 +314,58 @@ QWEN_ENTRY(GateQ8, Gate) {
   gateThenQuantize(context, thread, of, fixed.kernel, fixed.quantize);
 }
 
+/// Calls compute(in, size, out) for the blocks of each call.
+template <typename Compute>
+QWEN_SPECIALISED static void mapF32(const Context *context, int32_t thread,
+                                    const QuantizeArguments &of,
+                                    const Compute &compute) {
+  const Floats in = floatsAt(context, of.in), out = floatsAt(context, of.out);
+  forBlocks(context, thread, context->counts[of.count].number, of.k,
+            [&](int64_t token, int64_t first, int64_t size)
+                QWEN_SPECIALISED_LAMBDA {
+                  compute(in.of(token) + first, size, out.of(token) + first);
+                });
+}
+
+/// Calls compute(in, size, mapped) and quantize(mapped, size, codes, scales,
+/// sums) for the blocks of each call, and flags the token if that returns not
+/// 0.
+template <typename Compute, typename Quantize>
+QWEN_SPECIALISED static void
+mapThenQuantize(const Context *context, int32_t thread,
+                const QuantizeArguments &of, const Compute &compute,
+                const Quantize &quantize) {
+  const Floats in = floatsAt(context, of.in);
+  const Quantized out = quantizedAt(context, of.out, of.k);
+  const CountOfCall &count = context->counts[of.count];
+  forBlocks(context, thread, count.number, of.k,
+            [&](int64_t token, int64_t first, int64_t size)
+                QWEN_SPECIALISED_LAMBDA {
+                  float mapped[kStackValues];
+                  compute(in.of(token) + first, size, mapped);
+                  const Quantized y = out.of(token);
+                  flag(count, token, of.op,
+                       quantize(mapped, size, y.codes + first,
+                                y.scales + first / kActivationBlock,
+                                y.sums + first / kGroup));
+                });
+}
+
 QWEN_ENTRY(Hadamard, Quantize) {
   const QuantizeArguments of = arguments;
-  const Floats in = floatsAt(context, of.in), out = floatsAt(context, of.out);
-  forBlocks(
-      context, thread, context->counts[of.count].number, of.k,
-      [&](int64_t token, int64_t first, int64_t size) QWEN_SPECIALISED_LAMBDA {
-        fixed.kernel(in.of(token) + first, size, out.of(token) + first);
-      });
+  mapF32(context, thread, of, fixed.kernel);
 }
+
+#define QWEN_ELEMENT_MAP(Map, Name)                                            \
+  QWEN_ENTRY(Map##F32, Quantize) {                                             \
+    const QuantizeArguments of = arguments;                                    \
+    mapF32(context, thread, of, fixed.kernel);                                 \
+  }                                                                            \
+  QWEN_ENTRY(Map##Q8, Quantize) {                                              \
+    const QuantizeArguments of = arguments;                                    \
+    mapThenQuantize(context, thread, of, fixed.kernel, fixed.quantize);        \
+  }
+#include "qwen/ABI/ElementMaps.def"
 
 //===----------------------------------------------------------------------===//
 // Integers
