@@ -307,7 +307,7 @@ DriverCall AttentionOp::getDriverCall(const CallFacts &facts) {
        .pageBytes = place.stride,
        .scale = queryScale(headDim),
        .blockTokens = blockTokens,
-       .rows = Tokens(
+       .room = Tokens(
            *limitOf((*this)->getParentOfType<func::FuncOp>(), runsOn(*this))),
        .scratch = Length(attentionScratch(groupQueries, headDim, blockTokens) +
                          ofHeadNorm)});

@@ -154,7 +154,7 @@ func.func @again(%x: tensor<?x64xf32> {qwen.name = "rows", qwen.place = #qwen.bu
 // CHECK: qwen.struct {kvHeads = 1, headDim = 32, half = 16, headBytes = 4096, cache = 0, pageBytes = 8192, scratch = memref<32xf32>, rope = none, normRope = #qwen.kernel<norm_rope_avx512>, headNorm = none, appendK = #qwen.kernel<append_k_f16_avx512>, appendV = #qwen.kernel<append_v_f16_avx512>}
 // CHECK: call @qwenDriverAppend(
 // CHECK: func.func private @attention.norm_rope_avx512(
-// CHECK: qwen.struct {kvHeads = 1, groupQueries = 2, headDim = 32, half = 16, headBytes = 4096, cache = 0, pageBytes = 8192, scale = 0.176776692 : f32, blockTokens = {{[0-9]+}}, rows = {{[0-9]+}}, scratch = memref<{{[0-9]+}}xf32>, rope = none, normRope = #qwen.kernel<norm_rope_avx512>, headNorm = none, encodeQuery = none, scores = #qwen.kernel<attention_scores_f16_avx512>, values = #qwen.kernel<attention_values_f16_avx512>, softmax = #qwen.kernel<softmax_page_avx512>, merge = #qwen.kernel<merge_page_avx512>, finish = #qwen.kernel<finish_attention_avx512>}
+// CHECK: qwen.struct {kvHeads = 1, groupQueries = 2, headDim = 32, half = 16, headBytes = 4096, cache = 0, pageBytes = 8192, scale = 0.176776692 : f32, blockTokens = {{[0-9]+}}, room = {{[0-9]+}}, scratch = memref<{{[0-9]+}}xf32>, rope = none, normRope = #qwen.kernel<norm_rope_avx512>, headNorm = none, encodeQuery = none, scores = #qwen.kernel<attention_scores_f16_avx512>, values = #qwen.kernel<attention_values_f16_avx512>, softmax = #qwen.kernel<softmax_page_avx512>, merge = #qwen.kernel<merge_page_avx512>, finish = #qwen.kernel<finish_attention_avx512>}
 // CHECK: call @qwenDriverAttention(
 // The norm of hidden values tests them with the kernel of the logits.
 // CHECK: func.func private @hidden_rows.rms_norm_f32_avx512(

@@ -103,8 +103,8 @@ struct AttentionOps {
   /// Queries, keys and values of a token lie side by side.
   int64_t projected, stride;
   int64_t cos, sin, ropeStride;
-  /// The result has `rows` rows.
-  int64_t out, outStride, rows;
+  /// The result has room for `room` tokens.
+  int64_t out, outStride, room;
   float ropeScale = 1;
   /// Whether keys and queries are rotated.
   bool rotates = true;
@@ -126,17 +126,17 @@ struct AttentionOps {
     return static_cast<float>(1 / std::sqrt(static_cast<double>(headDim)));
   }
 
-  /// For calls of `tokens` tokens, with `spare` rows behind the result's.
+  /// For calls of `tokens` tokens, with room for `spare` more behind them.
   void reserve(Memory &arena, int64_t tokens, int64_t padding,
                int64_t spare = 0) {
-    rows = tokens + spare;
+    room = tokens + spare;
     stride = projectedValues() + padding;
     ropeStride = headDim / 2 + padding;
     outStride = heads() * headDim + padding;
     projected = arena.reserve(tokens * stride);
     cos = arena.reserve(tokens * ropeStride);
     sin = arena.reserve(tokens * ropeStride);
-    out = arena.reserve(rows * outStride);
+    out = arena.reserve(room * outStride);
   }
 
   void makeTable(const Context *context, int32_t thread,
@@ -202,7 +202,7 @@ struct AttentionOps {
                          .pageBytes = Bytes(pageBytes),
                          .scale = scale(),
                          .blockTokens = Tokens(blockTokens),
-                         .rows = Tokens(rows),
+                         .room = Tokens(room),
                          .scratch = scratch.data(),
                          .rope = rotates && norm < 0 ? numerics::rope : nullptr,
                          .normRope = norm < 0 ? nullptr : numerics::normRope,

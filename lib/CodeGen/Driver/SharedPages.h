@@ -9,8 +9,8 @@
 //   |  thread 0   |  thread 1    |  thread 2   | ...
 //
 // The thread that has the first page of a run merges what it has of it. The
-// states of the other threads' pages lie in the rows of the result that the
-// call does not have, until all are merged. Where these rows can't hold all, a
+// states of the other threads' pages lie behind the tokens that the call has
+// in the result, until all are merged. Where there is no room for all, a
 // window of pages follows the other.
 //
 //===----------------------------------------------------------------------===//
@@ -181,8 +181,8 @@ template <typename Instance> bool SharedPages<Instance>::plan() {
   forRuns([&](const Run &of) QWEN_SPECIALISED_LAMBDA {
     floats += stateFloats(queriesOf(of));
   });
-  const int64_t rows = fixed.rows - context->tokens();
-  window = std::min(mostPages, rows * attention.out.stride / floats);
+  const int64_t room = fixed.room - context->tokens();
+  window = std::min(mostPages, room * attention.out.stride / floats);
   return window == mostPages || window >= kLeastWindow;
 }
 
