@@ -95,7 +95,7 @@ int32_t numerics::rmsNormQ8(const float *x, const float *w, int64_t k,
 }
 
 #define QWEN_ELEMENT_MAP(Map, Name)                                            \
-  void numerics::Name##Map(const float *x, int64_t n, float *y) {              \
+  void numerics::Name##Values(const float *x, int64_t n, float *y) {           \
     std::transform(x, x + n, y, Name);                                         \
   }
 #include "qwen/ABI/ElementMaps.def"

@@ -174,20 +174,21 @@ ExpertsCall::ExpertsCall(ExpertsLayer &layer, const CallTokens &tokens,
 
 void ExpertsCall::route(int32_t thread) {
   const Sizes &sizes = layer.sizes;
-  qwenDriverRoute(&call.context, thread,
-                  {.logits = floatPlace(logits, sizes.experts),
-                   .shared = floatPlace(sharedLogits, 1),
-                   .weights = floatPlace(weights, sizes.active + 1),
-                   .ids = ArenaOffset(ids),
-                   .order = ArenaOffset(order),
-                   .first = ArenaOffset(first),
-                   .normalized = Flag(sizes.isNormalized),
-                   .count = CountId(kTokensOfCall),
-                   .op = OpId(0)},
-                  {.experts = Experts(sizes.experts),
-                   .chosen = Experts(sizes.active),
-                   .choose = numerics::chooseExperts,
-                   .sigmoid = sizes.isShared ? numerics::sigmoidMap : nullptr});
+  qwenDriverRoute(
+      &call.context, thread,
+      {.logits = floatPlace(logits, sizes.experts),
+       .shared = floatPlace(sharedLogits, 1),
+       .weights = floatPlace(weights, sizes.active + 1),
+       .ids = ArenaOffset(ids),
+       .order = ArenaOffset(order),
+       .first = ArenaOffset(first),
+       .normalized = Flag(sizes.isNormalized),
+       .count = CountId(kTokensOfCall),
+       .op = OpId(0)},
+      {.experts = Experts(sizes.experts),
+       .chosen = Experts(sizes.active),
+       .choose = numerics::chooseExperts,
+       .sigmoid = sizes.isShared ? numerics::sigmoidValues : nullptr});
 }
 
 void ExpertsCall::multiply(int32_t thread, OpId op, WeightFormat format,
@@ -324,8 +325,8 @@ static Values expectedOf(const ExpertsLayer &layer, const CallTokens &tokens,
   Values y = layer.reference.sum(rowOf(tokens.x));
   if (layer.sizes.isShared) {
     float w;
-    numerics::sigmoidMap(&tokens.sharedLogits[static_cast<size_t>(token)], 1,
-                         &w);
+    numerics::sigmoidValues(&tokens.sharedLogits[static_cast<size_t>(token)], 1,
+                            &w);
     numerics::addScaled(rowOf(tokens.shared).data(), w, hidden, y.data());
   }
   numerics::addScaled(rowOf(tokens.residual).data(), 1, hidden, y.data());

@@ -50,7 +50,7 @@ static Values mappedBy(ElementMap map, const Values &x) {
   switch (map) {
 #define QWEN_ELEMENT_MAP(Map, Name)                                            \
   case ElementMap::Map:                                                        \
-    numerics::Name##Map(x.data(), std::ssize(x), y.data());                    \
+    numerics::Name##Values(x.data(), std::ssize(x), y.data());                 \
     break;
 #include "qwen/ABI/ElementMaps.def"
   }
