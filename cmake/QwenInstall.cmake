@@ -94,6 +94,8 @@ if(QWEN_PORTABLE)
   file(STRINGS deploy/install.sh glibc REGEX "^glibc=")
   string(REPLACE "glibc=" "" glibc ${glibc})
   set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${glibc}), libgcc-s1")
+  # What qwen-run loads for --kv-events.
+  set(CPACK_DEBIAN_PACKAGE_SUGGESTS libzmq5)
 else()
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   if(TARGET qwen-opt)

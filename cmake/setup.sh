@@ -38,7 +38,7 @@ command -v dpkg-query >/dev/null || fail "the system is not Debian (it has no dp
 
 # libstdc++ of AArch64 has the headers of code that qwen-opt compiles for Arm.
 packages="libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools clang-22 lld-22 liblld-22-dev nlohmann-json3-dev libboost1.81-dev
-  libcli11-dev libssl-dev libutf8proc-dev libxxhash-dev libre2-dev libminizip-dev libbz2-dev zlib1g-dev libedit-dev
+  libcli11-dev libssl-dev libutf8proc-dev libxxhash-dev libre2-dev libminizip-dev libbz2-dev zlib1g-dev libedit-dev libzmq3-dev
   libstdc++-12-dev-arm64-cross ccache ninja-build pkgconf dpkg-dev python3-venv zstd"
 arm64="g++-aarch64-linux-gnu qemu-user-static libutf8proc-dev:arm64 libre2-dev:arm64 libminizip-dev:arm64 libbz2-dev:arm64
   zlib1g-dev:arm64 libedit-dev:arm64 libssl-dev:arm64"

@@ -26,7 +26,7 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
       fixedDrafts(options.drafts),
       pages(engine.state(), options.prefixCache,
             options.snapshotEvery.value_or(engine.snapshotEvery()),
-            options.store),
+            options.store, options.events),
       pace(engine.state().maxSequences() + engine.maxCallRows(), mostPrompt,
            model.experts.has_value()),
       draftPace(engine.state().maxSequences() + engine.maxCallRows(),

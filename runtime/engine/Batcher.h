@@ -39,6 +39,8 @@ struct BatcherOptions {
   /// Keeps pages and snapshots of requests that have a root. Null: none does.
   /// Must outlive the batcher.
   PageStore *store = nullptr;
+  /// Hears which pages are kept. Null: nobody does. Must outlive the batcher.
+  PageEvents *events = nullptr;
 };
 
 /// Sums since the start.

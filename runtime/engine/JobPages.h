@@ -14,11 +14,11 @@ namespace qwen {
 
 class JobPages {
 public:
-  /// `state` and `store` must outlive the pages.
+  /// `state`, `store` and `events` must outlive the pages.
   JobPages(SequenceState &state, bool usesCache, int64_t snapshotEvery,
-           PageStore *store)
-      : state(state), usesCache(usesCache), cache(state, snapshotEvery, store) {
-  }
+           PageStore *store, PageEvents *events)
+      : state(state), usesCache(usesCache),
+        cache(state, snapshotEvery, store, events) {}
 
   /// Sets the prefix of a new job, and returns the number of its tokens that
   /// the prefix cache lacks.

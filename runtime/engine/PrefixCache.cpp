@@ -15,11 +15,18 @@
 using namespace qwen;
 
 PrefixCache::PrefixCache(SequenceState &sequences, int64_t every,
-                         PageStore *pageStore)
+                         PageStore *pageStore, PageEvents *pageEvents)
     : state(sequences), snapshotEvery(every), snapshots(sequences),
       entries(static_cast<size_t>(state.pages())),
       tokens(entries.size() * kPageTokens),
-      buckets(std::bit_ceil(entries.size()), kNone), store(pageStore) {
+      buckets(std::bit_ceil(entries.size()), kNone), store(pageStore),
+      events(pageEvents), number(events ? events->addCache() : 0) {
+  if (events)
+    state.onForget([this](PageId page, uint64_t serial) {
+      // The rest of a snapshot has no entry.
+      if (entries[static_cast<size_t>(page)].serial == serial)
+        events->remove(number, serial);
+    });
   if (!store)
     return;
   pageBytes.resize(static_cast<size_t>(state.pageBytes()));
@@ -27,6 +34,11 @@ PrefixCache::PrefixCache(SequenceState &sequences, int64_t every,
   if (state.fixedBytes())
     snapshotBytes.resize(
         static_cast<size_t>(state.snapshotBytes() + state.pageBytes()));
+}
+
+PrefixCache::~PrefixCache() {
+  if (events)
+    state.onForget({});
 }
 
 std::span<const int32_t> PrefixCache::tokensOf(PageId page) const {
@@ -79,6 +91,12 @@ void PrefixCache::insert(PageId page, std::span<const int32_t> ids,
            bucket,           buckets[bucket], name};
   buckets[bucket] = page;
   std::ranges::copy(ids, tokens.begin() + int64_t{page} * kPageTokens);
+  if (events)
+    events->store(number, {.serial = entry.serial,
+                           .parent = entry.parent,
+                           .identity = entry.identity,
+                           .first = prefix.pages * kPageTokens,
+                           .ids = ids});
 }
 
 /// The tokens of page `index` of a sequence.

@@ -12,11 +12,14 @@
 // with a root. `load` makes kept pages and snapshots of what it has, so that a
 // sequence shares them as it shares those that memory has kept.
 //
+// PageEvents hears of the pages that memory has.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef QWEN_RUNTIME_ENGINE_PREFIXCACHE_H
 #define QWEN_RUNTIME_ENGINE_PREFIXCACHE_H
 
+#include "engine/PageEvents.h"
 #include "engine/PageStore.h"
 #include "engine/Snapshots.h"
 
@@ -62,10 +65,13 @@ public:
   /// Where `find` looks.
   enum class Where : uint8_t { Memory, MemoryAndStore };
 
-  /// `keep` takes a snapshot every `snapshotEvery` positions. `state` and
-  /// `store`, which may be null, must outlive the cache.
+  /// `keep` takes a snapshot every `snapshotEvery` positions. `state`, and
+  /// `store` and `events`, which may be null, must outlive the cache.
   PrefixCache(SequenceState &state, int64_t snapshotEvery,
-              PageStore *store = nullptr);
+              PageStore *store = nullptr, PageEvents *events = nullptr);
+  ~PrefixCache();
+  PrefixCache(const PrefixCache &) = delete;
+  PrefixCache &operator=(const PrefixCache &) = delete;
 
   /// What follows `prefix`, without the last token, whose logits are needed.
   Hit find(std::span<const int32_t> tokens, const Prefix &prefix,
@@ -178,6 +184,9 @@ private:
   std::vector<int32_t> tokens;
   std::vector<PageId> buckets;
   PageStore *const store;
+  PageEvents *const events;
+  /// What events call this cache.
+  const uint64_t number;
   /// What the store reads and writes: a page; a snapshot, and its last page if
   /// that is partial.
   std::vector<uint8_t> pageBytes, snapshotBytes;

@@ -142,8 +142,12 @@ PageId SequenceState::takePage() {
 }
 
 void SequenceState::forgetPage(PageId page) {
-  if (std::exchange(serials[static_cast<size_t>(page)], 0))
-    --keptCount;
+  const uint64_t serial = std::exchange(serials[static_cast<size_t>(page)], 0);
+  if (!serial)
+    return;
+  --keptCount;
+  if (forget)
+    forget(page, serial);
 }
 
 void SequenceState::holdPage(PageId page) {

@@ -35,6 +35,7 @@
 #include "qwen/Support/Error.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -145,6 +146,11 @@ public:
   /// else 0. No two contents have the same number.
   uint64_t serial(PageId page) const {
     return serials[static_cast<size_t>(page)];
+  }
+  /// `forgotten` is called for each page that is no longer kept, with the
+  /// serial number that it had. It must not throw.
+  void onForget(std::function<void(PageId, uint64_t)> forgotten) {
+    forget = std::move(forgotten);
   }
   /// Makes a kept page the last of the free ones to be taken.
   void renew(PageId page);
@@ -322,6 +328,7 @@ private:
   std::vector<uint64_t> serials;
   uint64_t lastSerial = 0;
   int64_t keptCount = 0;
+  std::function<void(PageId, uint64_t)> forget;
   /// The free pages as a ring; entry pages() is its head. The next page to take
   /// is first.
   std::vector<PageId> nextFree, previousFree;

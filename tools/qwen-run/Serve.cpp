@@ -5,6 +5,8 @@
 #include "Output.h"
 #include "ServeModels.h"
 #include "server/Service.h"
+#include "server/events/KvEvents.h"
+#include "server/events/ZmqSockets.h"
 #include "server/http/Access.h"
 #include "server/http/HttpServer.h"
 #include "store/DiskStore.h"
@@ -96,12 +98,28 @@ struct ServeCommand : ServiceFlags {
 };
 } // namespace
 
+/// Publishes which prompts are cached, or is null.
+static std::unique_ptr<server::KvEvents> openEvents(const ServeCommand &command,
+                                                    const LogLineFn &log) {
+  const server::ServerOptions &chosen = command.server;
+  if (chosen.kvEvents.empty())
+    return nullptr;
+  if (chosen.noPrefixCache)
+    throw Error("--kv-events excludes --no-prefix-cache");
+  if (command.hasSeveral())
+    throw Error("--kv-events is for one model, which a server of several "
+                "models does not have");
+  return std::make_unique<server::KvEvents>(server::openZmqSockets(
+      chosen, [&](const std::string &line) { log("qwen-run: " + line); }));
+}
+
 /// Serves one model, which is loaded before the first request.
 static void serveOne(const ServeCommand &command, const ServerParts &parts,
                      const std::function<void(const std::string &)> &onReady) {
   Model model = command.openModel();
   SchedulerOptions options = command.schedulerOptions();
   options.batcher.store = parts.store;
+  options.batcher.events = parts.events;
   options.onStep = [&parts] { parts.http.wake(); };
   const EngineGroups groups = command.startEngines(model);
   const std::span engines = groups.engines();
@@ -133,8 +151,9 @@ static void serve(const ServeCommand &command) {
     log("qwen-run: " + printable(name) + " answers on " + http.address());
   };
   const std::unique_ptr<DiskStore> store = openStore(chosen, log);
+  const auto events = openEvents(command, log);
   const ServerParts parts = {http, namesOfKeys(keys, store.get()), store.get(),
-                             log};
+                             events.get(), log};
   if (!command.hasSeveral())
     return serveOne(command, parts, onReady);
   const std::vector<ListedModel> models = modelsOf(command, command.more, log);
@@ -224,6 +243,9 @@ void qwen::run::addServe(const Command &program) {
   addTableOption(sub, "--" Name, command->server.Field, Unit, Least, Most,     \
                  Help);
 #include "server/ServerOptions.def"
+  for (const char *name :
+       {"--kv-events-replay", "--kv-events-topic", "--kv-events-public"})
+    sub.option(name).needs(sub.option("--kv-events"));
   const Option certificate = sub.option("--tls-cert");
   certificate.needs(sub.option("--tls-key").needs(certificate));
   addRun(sub, *command,

@@ -20,6 +20,8 @@ struct ServerParts {
   std::vector<std::string> keyNames;
   /// The prompt cache on disk, or null.
   PageStore *store = nullptr;
+  /// Hears which pages are kept, or is null.
+  PageEvents *events = nullptr;
   LogLineFn log;
 };
 

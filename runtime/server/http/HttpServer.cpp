@@ -4,6 +4,7 @@
 
 #include "server/http/Access.h"
 #include "server/http/Connection.h"
+#include "server/http/NumericAddress.h"
 #include "server/http/Workers.h"
 
 #include <boost/asio/basic_socket_acceptor.hpp>
@@ -15,7 +16,6 @@
 #include <boost/asio/signal_set.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <fcntl.h>
 #include <list>
 #include <netinet/tcp.h>
@@ -76,24 +76,14 @@ static Address parseAddress(const std::string &text) {
                   std::to_string(sizeof(sockaddr_un::sun_path) - 1) + " bytes");
     return {asio::local::stream_protocol::endpoint(path), true};
   }
-  const size_t colon = text.rfind(':');
-  std::string host = text.substr(0, colon);
-  if (host == "localhost")
-    host = "127.0.0.1";
-  if (host.starts_with('[') && host.ends_with(']'))
-    host = host.substr(1, host.size() - 2);
-  uint16_t port = 0;
-  const char *const end = text.data() + text.size();
-  const char *const first =
-      colon == std::string::npos ? end : text.data() + colon + 1;
-  const auto [last, wrong] = std::from_chars(first, end, port);
-  boost::system::error_code error;
-  const asio::ip::address address = asio::ip::make_address(host, error);
-  if (error || wrong != std::errc() || last != end)
+  const std::optional<NumericAddress> numeric = parseNumericAddress(text);
+  if (!numeric)
     throw Error("--listen " + text +
                 " must be HOST:PORT with a numeric host or localhost, or "
                 "unix:PATH");
-  return {asio::ip::tcp::endpoint(address, port), address.is_loopback()};
+  return {asio::ip::tcp::endpoint(asio::ip::make_address(numeric->host),
+                                  numeric->port),
+          numeric->isLoopback};
 }
 
 Listener::Listener(asio::io_context &serverIo, std::string listen)
