@@ -2,7 +2,8 @@
 
   kubernetes.py SOURCE MODEL PACKAGES      MODEL is models/stories, compiled
 
-Installs kubernetes-validate in the folder PACKAGES once. Says so and passes where PyPI cannot be reached.
+Installs kubernetes-validate in the folder PACKAGES once. Says so and passes where PyPI cannot be reached. In make test-full the schemas of
+KServe and of the inference extension, which their Go modules have, are there, too.
 """
 import json
 import os
@@ -12,8 +13,8 @@ import sys
 import time
 import warnings
 
-from checks import Checks
-from packages import import_from
+from checks import Checks, full
+from packages import go_module, import_from
 from server import Server
 
 SOURCE, MODEL, PACKAGES = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
@@ -21,6 +22,7 @@ FOLDER = SOURCE / "deploy/kubernetes"
 if not import_from("kubernetes-validate==1.37.0", PACKAGES):
     print("skipped: no kubernetes-validate")
     sys.exit()
+import jsonschema
 import kubernetes_validate
 import yaml
 
@@ -53,6 +55,35 @@ def validate(name, resource):
             checks.check(False, f"{name} for Kubernetes {version}: {error.message}")
 
 
+def closed(schema):
+    """A schema of a resource that takes no other members than it names, as `kubectl apply` checks them."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {key: closed(value) for key, value in schema.items()}
+    if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        result.setdefault("additionalProperties", False)
+    return result
+
+
+def validate_by_module(module, path, resource):
+    """Compares a resource with the schema of its version that a Go module has in a file."""
+    folder = go_module(module, PACKAGES)
+    if not folder:
+        print(f"skipped: no {module}")
+        return
+    definition = yaml.safe_load((folder / path).read_text())["spec"]
+    group, version = resource["apiVersion"].split("/")
+    schemas = [each["schema"]["openAPIV3Schema"] for each in definition["versions"] if each["name"] == version and each["served"]]
+    expect(f"the kind of {path}", (definition["group"], definition["names"]["kind"], len(schemas)), (group, resource["kind"], 1))
+    schema = closed(schemas[0])
+    # Kubernetes's own, which every resource has.
+    schema["properties"]["metadata"] = {"type": "object"}
+    for error in jsonschema.Draft202012Validator(schema).iter_errors(resource):
+        checks.check(False, f"{resource['kind']} by {module}: {'.'.join(map(str, error.path))}: {error.message[:300]}")
+
+
 names = load("kustomization.yaml")["resources"]
 files = {name: load(name) for name in names}
 others = {"kustomization.yaml", "prometheus-adapter.yaml", "serving-runtime.yaml", "inference-pool.yaml"}
@@ -65,6 +96,9 @@ expect("the image volume", [sorted(volume) for volume in image["spec"]["template
 runtime, pool, adapter = load("serving-runtime.yaml"), load("inference-pool.yaml"), load("prometheus-adapter.yaml")
 expect("the kinds of other groups", [(each["apiVersion"], each["kind"]) for each in (runtime, pool)],
        [("serving.kserve.io/v1alpha1", "ServingRuntime"), ("inference.networking.k8s.io/v1", "InferencePool")])
+if full():
+    validate_by_module("github.com/kserve/kserve@v0.16.0", "config/crd/full/serving.kserve.io_servingruntimes.yaml", runtime)
+    validate_by_module("sigs.k8s.io/gateway-api-inference-extension@v1.2.0", "config/crd/bases/inference.networking.k8s.io_inferencepools.yaml", pool)
 # The members of a runtime's container are Kubernetes's.
 container_of_runtime = dict(runtime["spec"]["containers"][0])
 validate("the container of the runtime", {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": {"containers": [container_of_runtime]}})

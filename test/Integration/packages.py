@@ -1,4 +1,5 @@
 """Packages of other languages and of PyPI that only tests need, installed once in a folder of the build."""
+import json
 import os
 import pathlib
 import shutil
@@ -64,3 +65,19 @@ def node_package(package, packages):
             return None
         (folder / "done").touch()
     return folder
+
+
+def go_module(module, packages):
+    """The folder that has the files of a Go module (NAME@VERSION), or nothing."""
+    if not shutil.which("go"):
+        print("go is missing")
+        return None
+    cache = packages / "go"
+    cache.mkdir(parents=True, exist_ok=True)
+    result = subprocess.run(["go", "mod", "download", "-json", module], capture_output=True, text=True, cwd=cache,
+                            env=os.environ | {"GOPATH": str(cache), "GOMODCACHE": str(cache / "modules"), "GOFLAGS": "-modcacherw", "GOTOOLCHAIN": "local", "GO111MODULE": "on"})
+    found = json.loads(result.stdout) if result.stdout else {}
+    if "Dir" not in found:
+        print(found.get("Error") or result.stderr.strip().rsplit("\n", 1)[-1])
+        return None
+    return pathlib.Path(found["Dir"])
