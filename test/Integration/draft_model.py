@@ -25,9 +25,9 @@ def ids_of(text):
     return [int(each) for each in text.replace(",", " ").split()]
 
 
-def accepted(drafts, text):
+def accepted(drafts, text, *options):
     """The share of drafts that a text confirms, with one in each step."""
-    figures = json.loads(run(["qwen-run", "bench", MODEL, "--replay", text, "--speculate", drafts, "--drafts", "1", "--repetitions", "1", "--json"]))
+    figures = json.loads(run(["qwen-run", "bench", MODEL, "--replay", text, "--speculate", drafts, "--drafts", "1", "--repetitions", "1", "--json", *options]))
     return figures["runs"][1]["accepted"]
 
 
@@ -57,6 +57,12 @@ checks.expect("drafts of the model itself", accepted(MODEL, replay), 1)
 share = accepted(pruned, answered("sampled", "--temperature", "1", "--seed", "1")[1])
 checks.check(0.05 < share < 0.6, f"two of six layers give {share} of the tokens")
 print(f"two of six layers: {share:.2f}")
+
+# Drafts that are right by chance, whatever their ids.
+replay_of_zeros = WORK / "zeros.json"
+replay_of_zeros.write_text(json.dumps({"prompt": [0] * 9, "answer": [0] * 60}))
+for chance in (0, 1):
+    checks.expect(f"drafts of token 0 with a chance of {chance}", accepted("lookup", replay_of_zeros, "--acceptance", str(chance)), chance)
 
 # A model with the most frequent tokens only is right where the answer has one of them; lookup knows others.
 facts = json.loads(run(["qwen-run", "info", trimmed, "--json"]))

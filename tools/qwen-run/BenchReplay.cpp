@@ -176,7 +176,8 @@ private:
       if (draft == known[index].end())
         return text.answer[place - text.prompt.size()];
       const bool isRight = tokenRandoms(0, index, place).draw < *acceptance;
-      return isRight ? draft->second : std::max(draft->second - 1, 0);
+      const int32_t wrong = draft->second > 0 ? draft->second - 1 : 1;
+      return isRight ? draft->second : wrong;
     };
     request.onToken = [this, index](const TokenEvent &) {
       ++drawn[index];
