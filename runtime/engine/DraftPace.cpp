@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <utility>
 
 using namespace qwen;
@@ -17,15 +18,21 @@ static constexpr double kLeastGain = 1.02;
 /// Steps in which the time must come back that a drafter takes to read a text.
 static constexpr double kStepsBehind = 100;
 
-/// The part of the time that drafts may take which seem not to pay.
-static constexpr double kSavedRate = 0.01;
+/// The part of the time that drafts may take which seem not to pay, the most
+/// that is kept of it, in steps, and the least that such a draft counts for: a
+/// disturbed step without drafts seems long until others are measured.
+static constexpr double kSavedRate = 0.01, kMostSaved = 2, kLeastPrice = 0.03;
+
+/// Further drafts for which there must be time before a drafter reads a text
+/// for the sake of one: that has been paid for, and one may be wrong by chance.
+static constexpr double kDraftsOfText = 2;
 
 /// A draft that is less likely pays nowhere.
 static constexpr double kLeastChance = 0.01;
 
 /// Drafts that the shares of an answer and of all answers remember, and the
 /// weight of the latter, in drafts, in the chances of an answer.
-static constexpr double kOwnMemory = 24, kAllMemory = 200, kAllWeight = 2;
+static constexpr double kOwnMemory = 16, kAllMemory = 200, kAllWeight = 2;
 
 /// Shares before there are drafts, with the weight of kFirstWeight drafts, as
 /// lookup has them in bench/texts.
@@ -67,6 +74,14 @@ static void addDraft(DraftShares::Share &share, bool isRight, double memory) {
 
 void DraftPace::accept(DraftShares &shares, int64_t strength, int64_t drafted,
                        int64_t accepted) {
+  if (trial.shares == &shares) {
+    // A drafter may have had fewer drafts.
+    if (drafted <= trial.place)
+      saved += trial.cost;
+    else if (accepted > trial.place)
+      saved += trial.worth;
+    trial = {};
+  }
   // What follows a wrong draft says nothing.
   for (int64_t i = 0; i < std::min(drafted, accepted + 1); ++i) {
     const size_t at = DraftShares::classOf(strength + i);
@@ -87,6 +102,16 @@ double DraftPace::chance(const DraftShares &shares, int64_t strength) const {
          (own.all + kAllWeight);
 }
 
+double DraftPace::nextChance(const DraftWish &wish) const {
+  const double mean = chance(*wish.shares, wish.strength + wish.count);
+  if (wish.count > 0)
+    return mean;
+  const double known =
+      wish.shares->classes[DraftShares::classOf(wish.strength)].all +
+      kAllWeight;
+  return std::min(1.0, mean + std::sqrt(mean * (1 - mean) / (known + 1)));
+}
+
 DraftWish *DraftPace::likeliest(std::span<DraftWish> wishes, double &best) {
   DraftWish *found = nullptr;
   best = -1;
@@ -94,15 +119,15 @@ DraftWish *DraftPace::likeliest(std::span<DraftWish> wishes, double &best) {
     DraftWish &wish = wishes[i];
     if (wish.count >= wish.most)
       continue;
-    const double next =
-        chances[i] * chance(*wish.shares, wish.strength + wish.count);
+    const double next = chances[i] * nextChance(wish);
     if (next <= best)
       continue;
     best = next;
     found = &wish;
   }
   if (found)
-    chances[static_cast<size_t>(found - wishes.data())] = best;
+    chances[static_cast<size_t>(found - wishes.data())] *=
+        chance(*found->shares, found->strength + found->count);
   return found;
 }
 
@@ -147,10 +172,32 @@ double DraftPace::addToCalls(const DraftWish &wish) {
   return calls.secondsOf(rows) - (rows > 1 ? calls.secondsOf(rows - 1) : 0);
 }
 
+size_t DraftPace::tryOne(size_t count, double tokens) {
+  if (count == added.size())
+    return count;
+  const DraftWish &next = *added[count];
+  const auto place = static_cast<int64_t>(std::count(
+      added.begin(), added.begin() + static_cast<int64_t>(count), &next));
+  const double ofStep = stepSeconds[count];
+  const double cost =
+      std::max(kLeastPrice, stepSeconds[count + 1] / ofStep - 1);
+  const double behind =
+      place == 0 && next.strength >= kModelStrength ? next.behind / ofStep : 0;
+  price = cost;
+  if (behind > 0)
+    price += kDraftsOfText * std::max(kLeastPrice, cost - behind);
+  if (price > saved)
+    return count;
+  saved -= cost;
+  trial = {next.shares, place, cost, 1 / tokens};
+  return count + 1;
+}
+
 void DraftPace::choose(std::span<DraftWish> wishes, int64_t rows,
                        int64_t most) {
   // Enough for the draft that costs most.
-  saved = std::min(std::max(1.0, price), saved + kSavedRate);
+  saved = std::min(std::max(kMostSaved, price), saved + kSavedRate);
+  trial = {};
   chances.assign(wishes.size(), 1.0);
   added.clear();
   rowsOfCalls.clear();
@@ -160,7 +207,7 @@ void DraftPace::choose(std::span<DraftWish> wishes, int64_t rows,
   const auto without = static_cast<double>(rows);
   stepSeconds.assign(1, steps.secondsOf(rows));
   double tokens = without, ofCalls = 0, behind = 0;
-  double best = kLeastGain;
+  double best = kLeastGain, bestTokens = without;
   size_t count = 0;
   while (std::ssize(added) < most) {
     double next;
@@ -179,19 +226,11 @@ void DraftPace::choose(std::span<DraftWish> wishes, int64_t rows,
                         (ofStep + behind / kStepsBehind);
     if (gain > best) {
       best = gain;
+      bestTokens = tokens;
       count = added.size();
     }
   }
-  // A class that was wrong is tried again, in every other step at most: a
-  // disturbed step without drafts seems long until others are measured.
-  if (count < added.size()) {
-    price = std::max(2 * kSavedRate,
-                     stepSeconds[count + 1] / stepSeconds[count] - 1);
-    if (price <= saved) {
-      saved -= price;
-      ++count;
-    }
-  }
+  count = tryOne(count, bestTokens);
   for (DraftWish *const wish : std::span(added).subspan(count))
     --wish->count;
 }

@@ -83,6 +83,14 @@ private:
   /// The wish whose next draft is the likeliest, or null. `chances` are those
   /// of the last chosen drafts.
   DraftWish *likeliest(std::span<DraftWish> wishes, double &chance);
+  /// The chance of the next draft of a wish if all drafts before it are right.
+  /// Of the first one, it is the greatest chance that is still likely.
+  double nextChance(const DraftWish &wish) const;
+
+  /// Adds a draft to the first `count` of `added` if there is time for one that
+  /// seems not to pay. Without it, the step gives `tokens`. Returns the number
+  /// of drafts.
+  size_t tryOne(size_t count, double tokens);
 
   /// The most tokens a second with drafts of `strength` for one of `wishes`.
   double speedOf(const DraftWish &wish, int64_t strength, size_t wishes,
@@ -102,9 +110,17 @@ private:
   std::vector<double> stepSeconds;
   /// The number of tracks that have a draft at each place behind their tokens.
   std::vector<int64_t> rowsOfCalls;
-  /// Time for drafts that seem not to pay, and what the next one costs, in
+  /// Time for drafts that seem not to pay, and what the next one needs, in
   /// steps.
   double saved = 0, price = 1;
+  /// The draft of this step that seems not to pay: the answer, its place, what
+  /// it costs, and what it brings if it is right.
+  struct Trial {
+    const DraftShares *shares = nullptr;
+    int64_t place = 0;
+    double cost = 0, worth = 0;
+  };
+  Trial trial;
 };
 
 } // namespace qwen

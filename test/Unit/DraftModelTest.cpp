@@ -234,7 +234,7 @@ TEST_F(DraftModelTest, ReadsTheEndOfALongText) {
   EXPECT_EQ(batcher->counts().steps, 16 + 3999 / 8 + 1);
   EXPECT_LT(lastPosition, kDraftPositions);
   // The end of the prompt, and later the end of what there is.
-  EXPECT_LT(draftTokens, 4000 + 4 * 256);
+  EXPECT_LT(draftTokens, 4000 + 4 * 64);
 }
 
 TEST_F(DraftModelTest, AnswersWithoutAPlaceHaveNoDrafts) {

@@ -24,7 +24,7 @@ using namespace qwen;
 
 /// Tokens before a draft that the model reads at most, when it begins in a text
 /// or has drafted nothing for as many tokens.
-static constexpr int64_t kReadTokens = 256;
+static constexpr int64_t kReadTokens = 64;
 
 /// Tokens of a track that are read with the first draft: the last draft of a
 /// step that confirmed all, which has not run, and the token behind it.
