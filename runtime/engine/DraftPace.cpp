@@ -104,7 +104,8 @@ double DraftPace::chance(const DraftShares &shares, int64_t strength) const {
 
 double DraftPace::nextChance(const DraftWish &wish) const {
   const double mean = chance(*wish.shares, wish.strength + wish.count);
-  if (wish.count > 0)
+  // Lookup has many classes, and each would be tried as long.
+  if (wish.count > 0 || wish.strength < kModelStrength)
     return mean;
   const double known =
       wish.shares->classes[DraftShares::classOf(wish.strength)].all +

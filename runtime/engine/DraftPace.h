@@ -84,7 +84,7 @@ private:
   /// of the last chosen drafts.
   DraftWish *likeliest(std::span<DraftWish> wishes, double &chance);
   /// The chance of the next draft of a wish if all drafts before it are right.
-  /// Of the first one, it is the greatest chance that is still likely.
+  /// Of a model's first one, it is the greatest chance that is still likely.
   double nextChance(const DraftWish &wish) const;
 
   /// Adds a draft to the first `count` of `added` if there is time for one that
