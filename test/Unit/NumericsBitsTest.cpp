@@ -70,7 +70,7 @@ TEST(NumericsBits, RopeTable) {
 
 TEST(NumericsBits, Yarn) {
   Bits bits;
-  const ref::Yarn yarn = {.factor = 4, .positions = 32768};
+  const Yarn yarn = {.factor = 4, .positions = 32768};
   for (double theta : {1e4, 1e6, 5e6})
     for (int64_t i = 0; i < 64; ++i)
       bits.add(ref::yarnInvFreq(theta, i, 128, yarn));
