@@ -87,7 +87,7 @@
 namespace qwen {
 
 /// The model over whose weights a program runs.
-struct ProgramModel : ModelShape, ModelParts {
+struct ProgramModel : ModelParts {
   std::string architecture;
   /// The most positions of a sequence, by its checkpoint.
   int64_t maxContext;

@@ -106,9 +106,10 @@ inline constexpr Fact<Yarn> kYarnFacts[] = {
     {"slow", &Yarn::slow, 1e-6, 1e6},
     {"scale", &Yarn::scale, 1e-6, 1e6}};
 
-/// What the models of some programs have. A new part is a struct, its facts, a
-/// member and a row of kModelParts: IR and manifest then have it.
-struct ModelParts {
+/// A decoder, with the parts that only some models have. A new part is a
+/// struct, its facts, a member and a row of kModelParts: IR and manifest then
+/// have it.
+struct ModelParts : ModelShape {
   /// How the rotary embedding is scaled. The code and the weight image have
   /// what follows of it.
   std::optional<Yarn> yarn;

@@ -213,7 +213,7 @@ struct RopeScaling {
 };
 
 /// A model of a supported architecture.
-struct ModelConfig : ModelShape, ModelParts {
+struct ModelConfig : ModelParts {
   Architecture architecture;
   ModelOutput output = {};
   /// The ids that its draft head can guess, ascending; empty: all.
