@@ -47,9 +47,9 @@ template <typename Fn> struct Product {
 /// between kernels: 64 KiB and 1 MiB as int8.
 inline constexpr int64_t kFirstCacheLength = 4096, kSecondCacheLength = 65536;
 
-/// The tokens that a tile takes of those that are left: the largest multiple of
-/// its M, and what is behind it if that is enough for this kernel; or none if
-/// all are few.
+/// How many of `left` tokens a tile multiplies: none if they are few, or the
+/// largest multiple of its M, and the tokens behind that multiple if its kernel
+/// is fast for so many.
 template <typename Fn>
 QWEN_SPECIALISED int64_t tokensTaken(const DriverTile<Fn> &tile, int64_t left) {
   const int64_t behind = left % tile.m;
@@ -91,7 +91,8 @@ QWEN_SPECIALISED void multiply(const Input &input, const Product<Fn> &of,
     single |= tile.m == of.m && tile.least <= of.m;
     largest = std::max(largest, tile.m);
   }
-  // The schedule is that of the first tile, which may leave tokens to others.
+  // `cached` is for calls in which the first tile multiplies all tokens. Other
+  // kernels read the same panels again, which then must be in a cache.
   const int64_t ofFirst = tokensTaken(of.fixed.tiles[0], of.m);
   const int64_t most = ofFirst == of.m ? int64_t{of.fixed.cached}
                        : ofFirst == 0  ? kFirstCacheLength

@@ -24,7 +24,6 @@ public:
   static Shape shapeOf(const Product &p) {
     const int64_t count = kBlockGroups / p.blockGroups;
     return {.turns = 2 * count,
-            .tokenTiles = 1,
             .panels = 2,
             .dots = 2 * count,
             .depthLines = p.blockGroups * kGroup / 4,

@@ -19,7 +19,6 @@ protected:
   static Shape shapeOfPairs(int64_t panels, int64_t scaleVectors,
                             int64_t sumBytes) {
     return {.turns = 8,
-            .tokenTiles = 2,
             .panels = panels,
             .dots = kDots,
             .depthLines = kLines,

@@ -86,9 +86,9 @@ void TileTurns::sizeStrips() {
   Value best =
       b.larger(b.div(b.integer(kStripBlocks), heldBlocks), kStripTiles);
   Value most = b.smaller(b.div(held, heldBlocks), best);
-  const int64_t unitTokens = kLines * shape.tokenTiles;
-  Value unitCount = b.div(most, shape.tokenTiles);
-  stripTokens = b.smaller(b.mul(unitCount, unitTokens), b.integer(sizes.strip));
+  Value unitCount = b.div(most, tokenTiles);
+  stripTokens =
+      b.smaller(b.mul(unitCount, sizes.tokens), b.integer(sizes.strip));
 }
 
 void TileTurns::emit() {
@@ -103,7 +103,7 @@ void TileTurns::emit() {
           firstToken = first;
           Value count = b.smaller(b.sub(p.m, first), stripTokens);
           tiles = b.div(b.add(count, kLines - 1), kLines);
-          units = b.div(b.add(tiles, shape.tokenTiles - 1), shape.tokenTiles);
+          units = b.div(b.add(tiles, tokenTiles - 1), tokenTiles);
           b.branch(
               holdsStrip,
               [&] { arrangeTokens(b.integer(0), blocks, b.integer(0)); },
@@ -131,9 +131,9 @@ void TileTurns::arrangeTokens(Value first, Value last, Value number) {
   });
 }
 
-/// The tokens of a tile from `token` on. What the lines of others have does not
-/// matter, since their sums are not stored.
-Value TileTurns::rowsFrom(Value token) {
+/// The number of tokens of the tile that begins with `token`. Further lines of
+/// the tile may have any values, because their sums are not stored.
+Value TileTurns::tokensFrom(Value token) {
   return b.smaller(b.sub(p.m, token), b.integer(kLines));
 }
 
@@ -143,11 +143,11 @@ void TileTurns::arrangeLines(Value token, Value first, Value last, Value to) {
   Value from = b.at(p.q, token, p.k);
   Value begin = b.mul(first, each), end = b.mul(last, each);
   Value whole = b.smaller(end, b.div(p.k, kLineBytes));
-  Value rows = rowsFrom(token);
+  Value count = tokensFrom(token);
   auto copyColumn = [&](Value column, function_ref<Value(Value)> loadLine) {
     Value source = b.at(from, column, kLineBytes);
     Value lines = b.at(to, b.sub(column, begin), kTileBytes);
-    b.loop(0, rows, 1, [&](Value r) {
+    b.loop(0, count, 1, [&](Value r) {
       b.store(loadLine(b.at(source, r, p.k)), b.at(lines, r, kLineBytes));
     });
   };
@@ -174,12 +174,11 @@ Value TileTurns::activeLanes(VectorType type, Value begin, Value end) {
 }
 
 /// The scales and sums of blocks [first, last) of a tile of tokens from `token`
-/// on.
-/// `number` is the number of the first one.
+/// on. `number` is the number of the first one.
 void TileTurns::arrangeFactors(Value token, Value first, Value last,
                                Value number) {
   const VectorType type = b.vector(kBlockGroups, b.i32);
-  b.loop(0, rowsFrom(token), 1, [&](Value r) {
+  b.loop(0, tokensFrom(token), 1, [&](Value r) {
     Value of = b.add(token, r);
     Value scales = b.at(p.d, b.mul(of, blocks), 4);
     Value allSums = b.at(p.sums, b.mul(of, groups), 4);
@@ -261,7 +260,7 @@ Values TileTurns::step(ValueRange carried, Value lines, const Step *now) {
   const Step last = {carried[2], carried[3], carried[4], carried[5]},
              earlier = {carried[6], carried[7], carried[8], carried[9]};
   Values tokens;
-  for (int64_t t = 0; now && t < shape.tokenTiles; ++t)
+  for (int64_t t = 0; now && t < tokenTiles; ++t)
     tokens.push_back(b.at(tokenLines, ofTile(*now, t), kBlockBytes));
   for (int64_t turn = 0; turn < shape.turns; ++turn) {
     if (now)
@@ -307,9 +306,9 @@ void TileTurns::fetchAhead(Value panel, Value first, Value last, Value unit) {
 Values TileTurns::overUnits(Value panel, const Step &base, Value lines,
                             Value first, Value last, ValueRange carried) {
   return b.loop(0, units, 1, carried, [&](Value unit, ValueRange before) {
-    Value tile = b.mul(unit, shape.tokenTiles);
+    Value tile = b.mul(unit, tokenTiles);
     Value second = b.integer(0);
-    if (shape.tokenTiles > 1)
+    if (tokenTiles > 1)
       second = arith::SelectOp::create(b, b.isLess(b.add(tile, 1), tiles),
                                        heldBlocks, second);
     Value number = b.add(base.number, b.mul(tile, heldBlocks));
@@ -397,17 +396,17 @@ void TileTurns::storePanels(Value panel) {
   Value from = sumsOf(panel);
   auto storeRows = [&](int64_t panels) {
     b.loop(0, tiles, 1, [&](Value tile) {
-      Value unit = b.div(tile, shape.tokenTiles);
+      Value unit = b.div(tile, tokenTiles);
       Value place = b.integer(0);
-      if (shape.tokenTiles > 1)
-        place = b.sub(tile, b.mul(unit, shape.tokenTiles));
+      if (tokenTiles > 1)
+        place = b.sub(tile, b.mul(unit, tokenTiles));
       Value unitSums = b.at(from, unit, unitBytes);
       Value token = b.add(firstToken, b.mul(tile, kLines));
-      b.loop(0, rowsFrom(token), 1, [&](Value r) {
+      b.loop(0, tokensFrom(token), 1, [&](Value r) {
         Values row;
         for (int64_t i = 0; i < panels; ++i) {
           Value offset = b.integer(sumsAt(0, i));
-          if (shape.tokenTiles > 1)
+          if (tokenTiles > 1)
             offset = b.add(offset, b.mul(place, sumsAt(1, i) - sumsAt(0, i)));
           row.push_back(
               b.load(floats, b.at(b.at(unitSums, offset), r, kLineBytes)));

@@ -54,8 +54,8 @@ public:
   /// The tiles of a step.
   struct Shape {
     int64_t turns;
-    /// Tiles of tokens of a unit, and panels of outputs together.
-    int64_t tokenTiles, panels;
+    /// Panels of outputs together.
+    int64_t panels;
     /// Tiles of dots of a step.
     int64_t dots;
     /// Lines of a tile of weights: a fourth of the values that a multiplication
@@ -177,21 +177,22 @@ private:
   Step noStep();
   void storePanels(Value panel);
   Value sumsOf(Value panel);
-  Value rowsFrom(Value token);
+  Value tokensFrom(Value token);
   Value ofTile(const Step &step, int64_t tile) {
     return tile == 0 ? step.number : b.add(step.number, step.second);
   }
 
   const Sizes sizes;
+  /// Tiles of tokens of a unit.
+  const int64_t tokenTiles = sizes.tokens / kLines;
   /// Blocks that are unpacked at once.
   const int64_t depth = sizes.depth / kBlockGroups;
   /// Bytes of an unpacked block's lines and scales, of a unit's sums, and of
   /// the sums of a strip.
   const int64_t weightBytes = 2 * kBlockBytes,
                 scaleBytes = shape.scaleVectors * kLineBytes,
-                unitBytes = shape.tokenTiles * shape.panels * kTileBytes,
-                stripBytes =
-                    sizes.strip / kLines / shape.tokenTiles * unitBytes;
+                unitBytes = tokenTiles * shape.panels * kTileBytes,
+                stripBytes = sizes.strip / sizes.tokens * unitBytes;
   const Value groups = p.groups(), blocks = p.activationBlocks(),
               panelStride = p.panelStride();
   /// On the stack: lines and scales of weights; dots; the sums of a strip for

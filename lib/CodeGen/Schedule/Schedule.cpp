@@ -286,16 +286,11 @@ static std::vector<int64_t> leastChoices(const KernelInfo &kernel,
   return doubling(kernel.m, 64);
 }
 
-static std::vector<int64_t> restChoices(const KernelInfo &,
+static std::vector<int64_t> restChoices(const KernelInfo &kernel,
                                         const KernelSchedule &schedule) {
   std::vector<int64_t> values;
-  std::visit(
-      [&](const auto &loops) {
-        if constexpr (requires { loops.rest; })
-          for (int64_t rest = 1; rest <= loops.tokens; ++rest)
-            values.push_back(rest);
-      },
-      schedule.loops);
+  for (int64_t rest = 1; rest <= tokenChoices(kernel, schedule).back(); ++rest)
+    values.push_back(rest);
   return values;
 }
 

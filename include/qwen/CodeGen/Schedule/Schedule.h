@@ -181,14 +181,14 @@ struct KernelSchedule {
 /// The schedule of a kernel whose provider is MLIR.
 const KernelSchedule &scheduleOf(const KernelInfo &kernel);
 
-/// The tokens of a call that a kernel should take of those that are left.
+/// How many tokens of a call a kernel should multiply.
 struct TokenSplit {
-  /// It takes a multiple of these.
+  /// The kernel multiplies a multiple of this number.
   int64_t multiple;
-  /// Fewest tokens that it should take.
+  /// The fewest tokens that it should multiply.
   int64_t least;
-  /// Fewest tokens behind the multiple that it should take, too; 0: it can
-  /// take none.
+  /// The fewest tokens behind the multiple that it should multiply, too; 0: it
+  /// can multiply none of them.
   int64_t rest;
 };
 TokenSplit tokenSplit(const KernelInfo &kernel);
