@@ -9,6 +9,7 @@
 #include "TinyModel.h"
 
 #include "qwen/Dialect/QwenDialect.h"
+#include "qwen/Import/Checkpoint/JsonFile.h"
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Weights/Sources.h"
 
@@ -26,10 +27,10 @@ constexpr ModelScope kOwnScope = {"draft.model.", "draft."};
 } // namespace
 
 static std::optional<ModelConfig> configOfOwnKind(const Checkpoint &from) {
-  const JsonSource source =
-      JsonSource::ofFile((from.path() / "config.json").string());
-  const auto own =
-      JsonValue(from.configuration(), source).findValue("draft_config");
+  const std::string path = (from.path() / "config.json").string();
+  const std::optional<nlohmann::json> keys = readJsonObject(path);
+  const JsonSource source = JsonSource::ofFile(path);
+  const auto own = JsonValue(*keys, source).findValue("draft_config");
   if (!own)
     return std::nullopt;
   ModelConfig config = from.config();

@@ -24,14 +24,12 @@ using namespace qwen;
 namespace fs = std::filesystem;
 
 Checkpoint::Checkpoint(fs::path path, ModelConfig config,
-                       nlohmann::json configuration,
                        GenerationConfig generation, StoredTensors tensors,
                        WeightSources weights,
                        std::span<const ScopedModel> scopes)
     : where(std::move(path)), model(std::move(config)),
-      file(std::move(configuration)), sampling(std::move(generation)),
-      stored(std::move(tensors)), sources(std::move(weights)),
-      scopes(scopes.begin(), scopes.end()) {
+      sampling(std::move(generation)), stored(std::move(tensors)),
+      sources(std::move(weights)), scopes(scopes.begin(), scopes.end()) {
   settleOutput();
   noteOutput();
 }
@@ -172,11 +170,11 @@ namespace {
 class FolderCheckpoint final : public Checkpoint {
 public:
   FolderCheckpoint(const fs::path &dir, const ModelConfig &model,
-                   nlohmann::json configuration, GenerationConfig sampling,
-                   StoredTensors tensors, WeightSources sources,
-                   const AdaptFn &adapt, std::span<const ScopedModel> scopes)
-      : Checkpoint(dir, model, std::move(configuration), std::move(sampling),
-                   std::move(tensors), std::move(sources), scopes),
+                   GenerationConfig sampling, StoredTensors tensors,
+                   WeightSources sources, const AdaptFn &adapt,
+                   std::span<const ScopedModel> scopes)
+      : Checkpoint(dir, model, std::move(sampling), std::move(tensors),
+                   std::move(sources), scopes),
         isOfMlx(hasMlxConvolution()) {
     adaptWeights(adapt);
     if (model.architecture == Architecture::Qwen1)
@@ -254,17 +252,15 @@ openFolder(const fs::path &dir, const AdaptFn &adapt,
   requireDirectory(dir);
   checkIsModel(dir);
   ModelConfig model = readModelConfig(dir);
-  nlohmann::json configuration =
-      readJsonObject(dir / "config.json").value_or(nlohmann::json());
   model.output.pooling = readPooling(dir);
   StoredTensors tensors = openSafetensors(dir);
   if (model.architecture == Architecture::Qwen1)
     tensors = nameAsQwen2(std::move(tensors));
   WeightSources sources = readWeights(tensors, model);
   GenerationConfig sampling = readGenerationConfig(dir, model);
-  return std::make_unique<FolderCheckpoint>(
-      dir, model, std::move(configuration), std::move(sampling),
-      std::move(tensors), std::move(sources), adapt, scopes);
+  return std::make_unique<FolderCheckpoint>(dir, model, std::move(sampling),
+                                            std::move(tensors),
+                                            std::move(sources), adapt, scopes);
 }
 
 static bool isGguf(const fs::path &path) {

@@ -484,9 +484,8 @@ public:
   GgufCheckpoint(fs::path path, ModelConfig model, GenerationConfig sampling,
                  StoredTensors stored, WeightSources sources, GgufFile gguf,
                  const AdaptFn &adapt, std::span<const ScopedModel> scopes)
-      : Checkpoint(std::move(path), std::move(model), nullptr,
-                   std::move(sampling), std::move(stored), std::move(sources),
-                   scopes),
+      : Checkpoint(std::move(path), std::move(model), std::move(sampling),
+                   std::move(stored), std::move(sources), scopes),
         gguf(std::move(gguf)) {
     adaptWeights(adapt);
     divideScopes();

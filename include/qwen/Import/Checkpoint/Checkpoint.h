@@ -37,8 +37,8 @@ using AdaptFn = std::function<void(ModelConfig &model, WeightSources &weights)>;
 class Checkpoint;
 
 /// The configuration of a program, from the text model's (Checkpoint::config),
-/// the tensors or the keys of the file (Checkpoint::configuration); or nothing
-/// if the checkpoint has no such program.
+/// the tensors or the keys of config.json (readJsonObject); or nothing if the
+/// checkpoint has no such program.
 using ScopeConfigFn = std::optional<ModelConfig>(const Checkpoint &checkpoint);
 
 /// Gives ops the weights of the program of a scope: divides tensors that
@@ -90,9 +90,6 @@ public:
   /// The configuration of one of the scopes that the checkpoint was opened for,
   /// if it has that.
   std::optional<ModelConfig> configOf(const ModelScope &scope) const;
-  /// config.json of a folder, for the configurations of other programs than the
-  /// text model; null of a GGUF file. Its checks are JsonValue's.
-  const nlohmann::json &configuration() const { return file; }
   const GenerationConfig &generation() const { return sampling; }
   /// The tensors, by the names of the Hugging Face model.
   const StoredTensors &tensors() const { return stored; }
@@ -153,9 +150,8 @@ protected:
   /// The tensors decide whether the model is tied, whatever the configuration
   /// says, and whether it gives logits. A constructor ends with divideScopes().
   Checkpoint(std::filesystem::path path, ModelConfig model,
-             nlohmann::json configuration, GenerationConfig sampling,
-             StoredTensors stored, WeightSources sources,
-             std::span<const ScopedModel> scopes);
+             GenerationConfig sampling, StoredTensors stored,
+             WeightSources sources, std::span<const ScopedModel> scopes);
 
   /// Calls `adapt`, if there is one.
   void adaptWeights(const AdaptFn &adapt);
@@ -170,7 +166,6 @@ private:
 
   std::filesystem::path where;
   ModelConfig model;
-  nlohmann::json file;
   GenerationConfig sampling;
   StoredTensors stored;
   WeightSources sources;
