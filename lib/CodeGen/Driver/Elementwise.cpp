@@ -243,24 +243,37 @@ QWEN_SPECIALISED static void gateF32(const Context *context, int32_t thread,
                 });
 }
 
-/// Calls compute(in, gate, size, codes, scales, sums) for the blocks of each
-/// call, and flags the token if that returns not 0.
+/// Calls compute(token, first, size, codes, scales, sums) for the blocks of
+/// each call, and flags the token if that returns not 0.
+template <typename Arguments, typename Compute>
+QWEN_SPECIALISED static void blocksQ8(const Context *context, int32_t thread,
+                                      const Arguments &of,
+                                      const Compute &compute) {
+  const Quantized out = quantizedAt(context, of.out, of.k);
+  const CountOfCall &count = context->counts[of.count];
+  forBlocks(context, thread, count.number, of.k,
+            [&](int64_t token, int64_t first, int64_t size)
+                QWEN_SPECIALISED_LAMBDA {
+                  const Quantized y = out.of(token);
+                  flag(count, token, of.op,
+                       compute(token, first, size, y.codes + first,
+                               y.scales + first / kActivationBlock,
+                               y.sums + first / kGroup));
+                });
+}
+
+/// Likewise calls compute(in, gate, size, codes, scales, sums).
 template <typename Compute>
 QWEN_SPECIALISED static void gateQ8(const Context *context, int32_t thread,
                                     const GateArguments &of,
                                     const Compute &compute) {
   const Floats in = floatsAt(context, of.in), gate = floatsAt(context, of.gate);
-  const Quantized out = quantizedAt(context, of.out, of.k);
-  const CountOfCall &count = context->counts[of.count];
-  forBlocks(
-      context, thread, count.number, of.k,
-      [&](int64_t token, int64_t first, int64_t size) QWEN_SPECIALISED_LAMBDA {
-        const Quantized y = out.of(token);
-        flag(count, token, of.op,
-             compute(in.of(token) + first, gate.of(token) + first, size,
-                     y.codes + first, y.scales + first / kActivationBlock,
-                     y.sums + first / kGroup));
-      });
+  blocksQ8(context, thread, of,
+           [&](int64_t token, int64_t first, int64_t size, int8_t *q, float *d,
+               int32_t *s) QWEN_SPECIALISED_LAMBDA {
+             return compute(in.of(token) + first, gate.of(token) + first, size,
+                            q, d, s);
+           });
 }
 
 /// Calls compute(in, gate, size, gated) and quantize(gated, size, codes,
@@ -328,27 +341,20 @@ QWEN_SPECIALISED static void mapF32(const Context *context, int32_t thread,
 }
 
 /// Calls compute(in, size, mapped) and quantize(mapped, size, codes, scales,
-/// sums) for the blocks of each call, and flags the token if that returns not
-/// 0.
+/// sums) for the blocks of each call.
 template <typename Compute, typename Quantize>
 QWEN_SPECIALISED static void
 mapThenQuantize(const Context *context, int32_t thread,
                 const QuantizeArguments &of, const Compute &compute,
                 const Quantize &quantize) {
   const Floats in = floatsAt(context, of.in);
-  const Quantized out = quantizedAt(context, of.out, of.k);
-  const CountOfCall &count = context->counts[of.count];
-  forBlocks(context, thread, count.number, of.k,
-            [&](int64_t token, int64_t first, int64_t size)
-                QWEN_SPECIALISED_LAMBDA {
-                  float mapped[kStackValues];
-                  compute(in.of(token) + first, size, mapped);
-                  const Quantized y = out.of(token);
-                  flag(count, token, of.op,
-                       quantize(mapped, size, y.codes + first,
-                                y.scales + first / kActivationBlock,
-                                y.sums + first / kGroup));
-                });
+  blocksQ8(context, thread, of,
+           [&](int64_t token, int64_t first, int64_t size, int8_t *q, float *d,
+               int32_t *s) QWEN_SPECIALISED_LAMBDA {
+             float mapped[kStackValues];
+             compute(in.of(token) + first, size, mapped);
+             return quantize(mapped, size, q, d, s);
+           });
 }
 
 QWEN_ENTRY(Hadamard, Quantize) {
