@@ -9,12 +9,14 @@
 // memory (KERNEL/memory): 10^9 multiplications and bytes a second, beside the
 // peaks of this machine at the top. The bytes of a product are its weights',
 // those of other kernels all that a call reads and writes, each counted once.
-// Sizes are those of Qwen2.5-0.5B. With --shapes and --tokens, whole products
-// run in their place (Products.cpp).
+// Kernels have the sizes of Qwen2.5-0.5B. --shapes and --tokens measure whole
+// products in place of kernels (Products.cpp).
 //
 //===----------------------------------------------------------------------===//
 
 #include "Kernels.h"
+#include "CommandLine.h"
+#include "ExitCodes.h"
 #include "Peaks.h"
 
 #include "qwen/ABI/Blocks.h"
@@ -26,8 +28,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -333,38 +335,44 @@ static void registerKernels(const ElfMapping &image) {
   }
 }
 
-/// The numbers of an argument NAME=NUMBER,...
-static std::vector<int64_t> numbersOf(std::string_view argument,
-                                      std::string_view name) {
-  std::vector<int64_t> numbers;
-  if (!argument.starts_with(name))
-    return numbers;
-  argument.remove_prefix(name.size());
-  while (!argument.empty()) {
-    int64_t number = 0;
-    const auto [end, error] = std::from_chars(
-        argument.data(), argument.data() + argument.size(), number);
-    if (error != std::errc() || number < 1)
-      throw Error("invalid number in " + std::string(name) +
-                  std::string(argument));
-    numbers.push_back(number);
-    argument.remove_prefix(static_cast<size_t>(end - argument.data()));
-    // Commas, and the x of a shape.
-    if (!argument.empty())
-      argument.remove_prefix(1);
-  }
-  return numbers;
+/// A shape of --shapes, such as 896x9728.
+static ProductShape parseShape(const std::string &text) {
+  constexpr int64_t most = 1 << 20;
+  const size_t split = std::min(text.find('x'), text.size());
+  const auto size = [&](const std::string &part) {
+    return parseNumber<int64_t>("--shapes", part, 1, most);
+  };
+  return {size(text.substr(0, split)),
+          size(text.substr(std::min(split + 1, text.size())))};
 }
 
 int main(int argc, char **argv) {
   benchmark::Initialize(&argc, argv);
-  if (argc != 2 && argc != 4) {
-    fprintf(stderr, "usage: bench-kernels FILE [--shapes=KxN,... "
-                    "--tokens=M,...] [--benchmark_...]\n");
-    return 2;
-  }
+  std::string file;
+  std::vector<ProductShape> shapes;
+  std::vector<int64_t> tokens;
+  const Program program("bench-kernels", "Measures the speed of kernels");
+  program.addText("FILE", file, "A file of make-kernels, or a compiled model")
+      .required();
+  const Option shapeList =
+      program
+          .addTexts(
+              "--shapes",
+              [&](const std::vector<std::string> &texts) {
+                std::ranges::transform(texts, std::back_inserter(shapes),
+                                       parseShape);
+              },
+              "Shapes of products, KxN,...: whole products run in place "
+              "of kernels")
+          .list(',');
+  shapeList.needs(
+      program
+          .addNumbers("--tokens", tokens, "Tokens of their calls", 1, 1 << 16)
+          .needs(shapeList));
   try {
-    const ElfMapping image(argv[1]);
+    if (!program.parse(argc, argv))
+      return 0;
+    const ElfMapping image(file);
     const run::Peaks peaks =
         run::measurePeaks(1, weightMemory().data(), weightMemory().size());
     char text[160];
@@ -373,14 +381,13 @@ int main(int argc, char **argv) {
              peaks.readGB, peaks.floatGMac, peaks.integerGMac,
              peaks.integerInstruction.c_str());
     benchmark::AddCustomContext("peaks of one thread", text);
-    if (argc == 2)
+    if (shapes.empty())
       registerKernels(image);
     else
-      registerProducts(image, numbersOf(argv[2], "--shapes="),
-                       numbersOf(argv[3], "--tokens="));
+      registerProducts(image, shapes, tokens);
     benchmark::RunSpecifiedBenchmarks();
   } catch (const Error &error) {
     fprintf(stderr, "bench-kernels: %s\n", error.what());
-    return 1;
+    return exitCodeOf(error);
   }
 }

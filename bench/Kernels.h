@@ -55,10 +55,16 @@ struct Blocks {
   std::vector<int32_t> sums;
 };
 
-/// Adds a benchmark of each product of each number of tokens and shape, K and
-/// N in turn in `shapes`. Products differ in their weight format and in the
-/// kernel that takes most tokens; all that `image` has for this machine run.
-void registerProducts(const ElfMapping &image, std::span<const int64_t> shapes,
+/// Values along K, and outputs.
+struct ProductShape {
+  int64_t k, n;
+};
+
+/// Adds a benchmark of each product of `image` that this machine can run, for
+/// each shape and number of tokens. Products differ in their weight format and
+/// in the kernel that multiplies most tokens.
+void registerProducts(const ElfMapping &image,
+                      std::span<const ProductShape> shapes,
                       std::span<const int64_t> tokens);
 
 } // namespace qwen::bench

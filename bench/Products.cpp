@@ -22,7 +22,7 @@ using namespace qwen;
 using namespace qwen::bench;
 
 namespace {
-/// Kernels of a file by name. They share a name with those of other targets.
+/// The kernels of a file by name, without the targets behind their names.
 using Functions = std::map<std::string_view, void *>;
 
 /// A product's plan with the functions of a file.
@@ -60,7 +60,9 @@ static std::shared_ptr<Plan> planOf(const KernelInfo &gemm,
 }
 
 static void multiplyAll(benchmark::State &state, const Plan &plan,
-                        KernelFormat format, int64_t k, int64_t n, int64_t m) {
+                        KernelFormat format, const ProductShape &shape,
+                        int64_t m) {
+  const auto [k, n] = shape;
   Blocks blocks(m, k);
   std::vector<float> out = floats(m * n);
   const int64_t panels = n / kPanelOutputs;
@@ -83,7 +85,7 @@ static void multiplyAll(benchmark::State &state, const Plan &plan,
 }
 
 void bench::registerProducts(const ElfMapping &image,
-                             std::span<const int64_t> shapes,
+                             std::span<const ProductShape> shapes,
                              std::span<const int64_t> tokens) {
   Functions functions;
   for (const auto &[name, address] : image.entries())
@@ -96,17 +98,17 @@ void bench::registerProducts(const ElfMapping &image,
     const std::shared_ptr<Plan> plan = planOf(gemm, functions);
     if (!plan)
       continue;
-    for (size_t i = 0; i + 1 < shapes.size(); i += 2)
+    for (const ProductShape &shape : shapes)
       for (const int64_t m : tokens) {
-        const int64_t k = shapes[i], n = shapes[i + 1];
+        const auto [k, n] = shape;
         const std::string name = std::string(gemm.name) + "/" +
                                  std::to_string(k) + "x" + std::to_string(n) +
                                  "/" + std::to_string(m);
         // The library owns what it is given.
         // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDeleteLeaks)
         benchmark::RegisterBenchmark(
-            name.c_str(), [plan, &gemm, k, n, m](benchmark::State &state) {
-              multiplyAll(state, *plan, gemm.format, k, n, m);
+            name.c_str(), [plan, &gemm, shape, m](benchmark::State &state) {
+              multiplyAll(state, *plan, gemm.format, shape, m);
             });
       }
   }
