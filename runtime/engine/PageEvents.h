@@ -15,8 +15,8 @@
 
 namespace qwen {
 
-/// A page that a prefix cache has begun to keep. Serial numbers are those of
-/// SequenceState.
+/// A page that a prefix cache has begun to keep. SequenceState gives the serial
+/// numbers.
 struct StoredPage {
   uint64_t serial;
   /// The page before it; 0 if there is none.
