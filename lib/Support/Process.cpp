@@ -2,6 +2,7 @@
 
 #include "qwen/Support/Process.h"
 
+#include "qwen/Support/Error.h"
 #include "qwen/Support/TemporaryFile.h"
 #include "qwen/Support/Text.h"
 
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <mutex>
+#include <system_error>
 #include <unistd.h>
 
 using namespace qwen;
@@ -94,6 +96,18 @@ SignalsBlocked::SignalsBlocked() {
 
 SignalsBlocked::~SignalsBlocked() {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+std::thread qwen::startThread(const char *purpose, std::function<void()> work) {
+  const SignalsBlocked blocked;
+  try {
+    return std::thread(std::move(work));
+  } catch (const std::system_error &) {
+    throw Error(std::string("cannot start the thread that ") + purpose +
+                    "; the system limits threads (ulimit -u, pids.max) or "
+                    "memory",
+                ErrorKind::NoMemory);
+  }
 }
 
 static void prepareSignals() {

@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <sys/resource.h>
-#include <system_error>
 
 using namespace qwen;
 
@@ -57,12 +56,10 @@ void WeightChecker::check(const std::function<bool()> &enough) {
 }
 
 bool WeightChecker::start() {
-  // The main thread handles signals.
-  const SignalsBlocked blocked;
   try {
-    thread = std::thread([this] { serve(); });
+    thread = startThread("checks weights", [this] { serve(); });
     return true;
-  } catch (const std::system_error &) {
+  } catch (const Error &) {
     return false;
   }
 }

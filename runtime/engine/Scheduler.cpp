@@ -5,7 +5,6 @@
 #include "qwen/Support/Process.h"
 
 #include <new>
-#include <system_error>
 
 using namespace qwen;
 
@@ -15,13 +14,7 @@ Scheduler::Scheduler(Engine &engine, const SchedulerOptions &options)
       onStep(options.onStep), state(engine.state()),
       batcher(engine, options.batcher) {
   latest.freePages = state.freePages();
-  // The main thread handles signals.
-  const SignalsBlocked blocked;
-  try {
-    thread = std::thread([this] { serve(); });
-  } catch (const std::system_error &) {
-    throw Error("cannot start the scheduler's thread", ErrorKind::NoMemory);
-  }
+  thread = startThread("runs requests", [this] { serve(); });
 }
 
 Scheduler::~Scheduler() {

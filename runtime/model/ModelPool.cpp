@@ -2,9 +2,10 @@
 
 #include "model/ModelPool.h"
 
+#include "qwen/Support/Process.h"
+
 #include <algorithm>
 #include <new>
-#include <system_error>
 #include <utility>
 
 using namespace qwen;
@@ -57,12 +58,7 @@ ModelPool::ModelPool(std::vector<PoolModel> models,
     : budget(std::move(ofProcess)), options(std::move(poolOptions)) {
   for (PoolModel &model : models)
     entries.push_back(std::make_unique<Entry>(std::move(model)));
-  try {
-    thread = std::thread([this] { serve(); });
-  } catch (const std::system_error &error) {
-    throw Error(std::string("cannot start the thread that loads models: ") +
-                error.what());
-  }
+  thread = startThread("loads models", [this] { serve(); });
 }
 
 ModelPool::~ModelPool() {

@@ -13,7 +13,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 using namespace qwen;
@@ -112,14 +111,7 @@ DiskStore::DiskStore(const std::filesystem::path &path, uint64_t most,
          " not of the prompt cache, and ignored");
   if (!folder.whyReadOnly().empty())
     stopWriting(folder.whyReadOnly());
-  // The main thread handles signals.
-  const SignalsBlocked blocked;
-  try {
-    writer = std::thread([this] { work(); });
-  } catch (const std::system_error &) {
-    throw Error("cannot start the thread that writes the prompt cache",
-                ErrorKind::NoMemory);
-  }
+  writer = startThread("writes the prompt cache", [this] { work(); });
 }
 
 DiskStore::~DiskStore() {

@@ -194,7 +194,7 @@ def few_threads(checks, model):
         resource.setrlimit(resource.RLIMIT_AS, (7 << 30, 7 << 30))
     result = subprocess.run(["qwen-run", "serve", model, "--listen", "127.0.0.1:0", "-t", "1"], capture_output=True, text=True, timeout=60,
                             preexec_fn=limit)
-    expected = "qwen-run: cannot start the threads that parse requests; the system limits threads (ulimit -u, pids.max) or memory\n"
+    expected = "qwen-run: cannot start the thread that parses requests; the system limits threads (ulimit -u, pids.max) or memory\n"
     checks.expect("a server without threads", (result.returncode, result.stderr), (4, expected))
 
 

@@ -116,6 +116,23 @@ private:
   std::string text;
 };
 
+/// Attributes of posix_spawn. A program that a thread with blocked signals
+/// starts (startThread) must still end by one.
+struct SpawnAttributes {
+  SpawnAttributes() {
+    posix_spawnattr_init(&value);
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&value, &none);
+    posix_spawnattr_setflags(&value, POSIX_SPAWN_SETSIGMASK);
+  }
+  ~SpawnAttributes() { posix_spawnattr_destroy(&value); }
+  SpawnAttributes(const SpawnAttributes &) = delete;
+  SpawnAttributes &operator=(const SpawnAttributes &) = delete;
+
+  posix_spawnattr_t value;
+};
+
 /// A program that runs. It ends with this object.
 class Child {
 public:
@@ -129,8 +146,9 @@ public:
     if (access(program.c_str(), X_OK) != 0)
       throw Error("cannot run " + part::file(program) + ": " +
                   part::found(strerror(errno)));
-    if (const int error = posix_spawn(&id, program.c_str(), &actions, nullptr,
-                                      words.data(), environ))
+    const SpawnAttributes attributes;
+    if (const int error = posix_spawn(&id, program.c_str(), &actions,
+                                      &attributes.value, words.data(), environ))
       throw Error("cannot run " + part::file(program) + ": " +
                   part::found(strerror(error)));
   }

@@ -13,7 +13,9 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <thread>
 
 namespace qwen {
 
@@ -38,6 +40,11 @@ public:
 private:
   sigset_t before;
 };
+
+/// Starts a thread that runs `work`. Signals are blocked in it: the main thread
+/// handles them. Throws Error, which names the thread by its `purpose`, such as
+/// "loads models", if the system gives none.
+std::thread startThread(const char *purpose, std::function<void()> work);
 
 /// Memory that maps a file. If the file was truncated or the disk fails, a read
 /// raises SIGBUS; endOnFileFault then names the file.

@@ -7,6 +7,7 @@
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/MemoryFile.h"
+#include "qwen/Support/Process.h"
 #include "qwen/Support/Text.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/IRBuilder.h"
@@ -18,7 +19,6 @@
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
-#include <thread>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -118,7 +118,7 @@ public:
     if (pipe2(ends, O_CLOEXEC) != 0)
       throw Error(std::string("cannot make a pipe for the linker: ") +
                   std::strerror(errno));
-    reader = std::thread([this] { read(); });
+    reader = startThread("reads the linker's output", [this] { read(); });
   }
   LinkerOutput(const LinkerOutput &) = delete;
   LinkerOutput &operator=(const LinkerOutput &) = delete;

@@ -3,6 +3,7 @@
 #include "server/events/KvEvents.h"
 
 #include "qwen/Support/Error.h"
+#include "qwen/Support/Process.h"
 
 #include <nlohmann/json.hpp>
 
@@ -10,7 +11,6 @@
 #include <array>
 #include <chrono>
 #include <random>
-#include <system_error>
 #include <utility>
 
 #define XXH_INLINE_ALL
@@ -39,12 +39,7 @@ KvEvents::KvEvents(std::unique_ptr<EventSockets> eventSockets,
     : sockets(std::move(eventSockets)), limits(replayLimits),
       seed(randomSeed()) {
   sockets->wake();
-  try {
-    thread = std::thread([this] { serve(); });
-  } catch (const std::system_error &error) {
-    throw Error(std::string("the system gives no thread for events: ") +
-                error.what());
-  }
+  thread = startThread("sends events", [this] { serve(); });
 }
 
 KvEvents::~KvEvents() {

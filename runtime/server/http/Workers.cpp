@@ -5,24 +5,18 @@
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Process.h"
 
-#include <system_error>
-
 using namespace qwen;
 using namespace qwen::server;
 
 Workers::Workers(size_t count)
     : io(static_cast<int>(count)), work(io.get_executor()) {
-  // The main thread handles signals.
-  const SignalsBlocked blocked;
   threads.reserve(count);
   try {
     while (threads.size() < count)
-      threads.emplace_back([this] { runAll(io); });
-  } catch (const std::system_error &) {
+      threads.push_back(startThread("parses requests", [this] { runAll(io); }));
+  } catch (const Error &) {
     join();
-    throw Error("cannot start the threads that parse requests; the system "
-                "limits threads (ulimit -u, pids.max) or memory",
-                ErrorKind::NoMemory);
+    throw;
   }
 }
 
