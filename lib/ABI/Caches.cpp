@@ -1,6 +1,7 @@
 //===- Caches.cpp - What a model keeps of a sequence ----------------------===//
 
 #include "qwen/ABI/Caches.h"
+#include "qwen/Support/Named.h"
 
 #include <algorithm>
 #include <map>
@@ -12,10 +13,8 @@ std::string_view qwen::cacheKindName(CacheKind kind) {
 }
 
 std::optional<CacheKind> qwen::parseCacheKind(std::string_view name) {
-  for (CacheKind kind : {CacheKind::Paged, CacheKind::Fixed})
-    if (name == cacheKindName(kind))
-      return kind;
-  return std::nullopt;
+  constexpr CacheKind kinds[] = {CacheKind::Paged, CacheKind::Fixed};
+  return findNamed(kinds, name, cacheKindName);
 }
 
 bool qwen::isSameCache(const CacheInfo &a, const CacheInfo &b) {

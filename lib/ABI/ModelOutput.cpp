@@ -2,6 +2,7 @@
 
 #include "qwen/ABI/ModelOutput.h"
 
+#include "qwen/Support/Named.h"
 #include "qwen/Support/Text.h"
 
 #include <algorithm>
@@ -23,11 +24,9 @@ std::string_view qwen::outputKindName(OutputKind kind) {
 }
 
 std::optional<OutputKind> qwen::parseOutputKind(std::string_view name) {
-  for (OutputKind kind : {OutputKind::Logits, OutputKind::Scores,
-                          OutputKind::Drafts, OutputKind::None})
-    if (name == outputKindName(kind))
-      return kind;
-  return std::nullopt;
+  constexpr OutputKind kinds[] = {OutputKind::Logits, OutputKind::Scores,
+                                  OutputKind::Drafts, OutputKind::None};
+  return findNamed(kinds, name, outputKindName);
 }
 
 bool qwen::areSupported(std::span<const std::string> labels) {

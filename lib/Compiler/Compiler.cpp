@@ -8,6 +8,7 @@
 #include "qwen/CodeGen/Artifact/Code.h"
 #include "qwen/CodeGen/Backend/Backend.h"
 #include "qwen/Support/Error.h"
+#include "qwen/Support/Named.h"
 
 #include "llvm/Support/raw_ostream.h"
 
@@ -27,10 +28,7 @@ std::string_view qwen::emittedStageName(EmittedStage stage) {
 }
 
 std::optional<EmittedStage> qwen::parseEmittedStage(std::string_view name) {
-  for (EmittedStage stage : kEmittedStages)
-    if (emittedStageName(stage) == name)
-      return stage;
-  return std::nullopt;
+  return findNamed(kEmittedStages, name, emittedStageName);
 }
 
 /// The last stage of the passes.

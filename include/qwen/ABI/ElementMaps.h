@@ -8,6 +8,7 @@
 #define QWEN_ABI_ELEMENTMAPS_H
 
 #include "qwen/ABI/KernelOps.h"
+#include "qwen/Support/Named.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -40,10 +41,8 @@ constexpr const ElementMapInfo &infoOf(ElementMap map) {
 }
 
 constexpr std::optional<ElementMap> parseElementMap(std::string_view name) {
-  for (ElementMap map : kElementMaps)
-    if (infoOf(map).name == name)
-      return map;
-  return std::nullopt;
+  return findNamed(kElementMaps, name,
+                   [](ElementMap map) { return infoOf(map).name; });
 }
 
 } // namespace qwen

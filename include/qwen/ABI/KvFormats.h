@@ -8,6 +8,7 @@
 #define QWEN_ABI_KVFORMATS_H
 
 #include "qwen/ABI/KvLayout.h"
+#include "qwen/Support/Named.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -56,10 +57,8 @@ constexpr const KvLayout &layoutOf(KvFormat format) {
 std::string kvFormatList();
 
 constexpr std::optional<KvFormat> parseKvFormat(std::string_view name) {
-  for (KvFormat format : kKvFormats)
-    if (infoOf(format).name == name)
-      return format;
-  return std::nullopt;
+  return findNamed(kKvFormats, name,
+                   [](KvFormat format) { return infoOf(format).name; });
 }
 
 } // namespace qwen

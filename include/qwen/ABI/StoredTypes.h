@@ -9,6 +9,7 @@
 
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/WeightFormats.h"
+#include "qwen/Support/Named.h"
 
 namespace qwen {
 
@@ -51,10 +52,7 @@ constexpr std::string_view storedTypeName(StoredType type) {
 }
 /// The type of that name, or none.
 constexpr std::optional<StoredType> parseStoredType(std::string_view name) {
-  for (StoredType type : kStoredTypes)
-    if (name == storedTypeName(type))
-      return type;
-  return std::nullopt;
+  return findNamed(kStoredTypes, name, storedTypeName);
 }
 
 /// Bytes of `count` values, a multiple of a block.

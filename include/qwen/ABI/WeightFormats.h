@@ -7,6 +7,8 @@
 #ifndef QWEN_ABI_WEIGHTFORMATS_H
 #define QWEN_ABI_WEIGHTFORMATS_H
 
+#include "qwen/Support/Named.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -110,10 +112,7 @@ constexpr std::string_view weightFormatName(WeightFormat format) {
 }
 /// The format of that name, or none.
 constexpr std::optional<WeightFormat> parseWeightFormat(std::string_view name) {
-  for (WeightFormat format : kWeightFormats)
-    if (name == weightFormatName(format))
-      return format;
-  return std::nullopt;
+  return findNamed(kWeightFormats, name, weightFormatName);
 }
 
 /// The names, for errors: "f32, bf16, ... or nl4".

@@ -10,6 +10,7 @@
 #include "qwen/ABI/WeightFormats.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Quantizers/Quantizers.h"
+#include "qwen/Support/Named.h"
 #include "qwen/Support/Pattern.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -59,10 +60,8 @@ constexpr const WeightPlanInfo &infoOf(WeightPlan plan) {
 
 /// The plan with this name, if there is one.
 constexpr std::optional<WeightPlan> parseWeightPlan(std::string_view name) {
-  for (WeightPlan plan : kWeightPlans)
-    if (name == infoOf(plan).name)
-      return plan;
-  return std::nullopt;
+  return findNamed(kWeightPlans, name,
+                   [](WeightPlan plan) { return infoOf(plan).name; });
 }
 
 /// The rules of a plan for the matrices of a module.

@@ -9,6 +9,7 @@
 #define QWEN_QUANTIZERS_QUANTIZERS_H
 
 #include "qwen/Quantizers/InputFactor.h"
+#include "qwen/Support/Named.h"
 #include "qwen/Support/Parallel.h"
 #include "qwen/Weights/Owned.h"
 
@@ -55,10 +56,8 @@ constexpr bool needsText(Quantizer quantizer) {
 }
 /// The quantizer of that name, or none.
 constexpr std::optional<Quantizer> parseQuantizer(std::string_view name) {
-  for (Quantizer quantizer : kQuantizers)
-    if (name == infoOf(quantizer).name)
-      return quantizer;
-  return std::nullopt;
+  return findNamed(kQuantizers, name,
+                   [](Quantizer quantizer) { return infoOf(quantizer).name; });
 }
 
 /// What a text says to a quantizer of a matrix.
