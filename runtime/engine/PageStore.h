@@ -10,7 +10,9 @@
 
 #include "engine/Prompt.h"
 
+#include <cstdint>
 #include <span>
+#include <string>
 
 namespace qwen {
 
@@ -30,9 +32,29 @@ struct PageContent {
   std::span<const int32_t> ids;
 };
 
+/// Sums over the pages and snapshots of the roots of one artifact.
+struct StoreCounts {
+  /// Those that went to disk.
+  int64_t written = 0, writtenBytes = 0;
+  /// Those that `read` returned, and their tokens, which need not run.
+  int64_t read = 0, readBytes = 0, readTokens = 0;
+  /// Those that `read` missed: they are gone, or damaged, or of others.
+  int64_t lost = 0;
+  /// Times that one was left out because too much waits.
+  int64_t dropped = 0;
+  /// Those that were to be written when a fault had ended that.
+  int64_t failed = 0;
+};
+
+/// What a store has now, of all artifacts.
+struct StoreSize {
+  /// Bytes on disk, and in memory until they are written.
+  int64_t bytes = 0, waitingBytes = 0;
+};
+
 /// Bytes of pages and snapshots by their names. The thread of the prefix cache
-/// calls all functions, in its steps: but for `read`, they must not block, and
-/// they throw nothing but std::bad_alloc.
+/// calls all functions but the last two, in its steps: but for `read`, they
+/// must not block, and they throw nothing but std::bad_alloc.
 class PageStore {
 public:
   virtual ~PageStore() = default;
@@ -54,6 +76,13 @@ public:
                      std::span<const uint8_t> bytes) = 0;
   /// The pages of a sequence from the first on, and a state, have been of use.
   virtual void use(std::span<const PageName> /*names*/) {}
+
+  // All threads may call these.
+
+  virtual StoreCounts counts(const std::string & /*artifact*/) const {
+    return {};
+  }
+  virtual StoreSize size() const { return {}; }
 };
 
 } // namespace qwen

@@ -155,6 +155,59 @@ std::string Metrics::values(const SchedulerCounts &now, int64_t pages,
   return lines;
 }
 
+/// What a store has done for a model.
+static std::string storeValues(const StoreCounts &counts,
+                               const std::string &label) {
+  static constexpr struct {
+    const char *name, *help;
+    int64_t StoreCounts::*sum;
+  } kRows[] = {
+      {"qwen_cache_disk_written_total",
+       "Pages and snapshots that were written to disk.", &StoreCounts::written},
+      {"qwen_cache_disk_written_bytes_total", "Their bytes.",
+       &StoreCounts::writtenBytes},
+      {"qwen_cache_disk_read_total",
+       "Pages and snapshots that were read from disk, or from what waits to "
+       "be written.",
+       &StoreCounts::read},
+      {"qwen_cache_disk_read_bytes_total", "Their bytes.",
+       &StoreCounts::readBytes},
+      {"qwen_cache_disk_hit_tokens_total",
+       "Their tokens, which did not run again.", &StoreCounts::readTokens},
+      {"qwen_cache_disk_lost_total",
+       "Files that were gone, damaged or of others when they were read.",
+       &StoreCounts::lost},
+      {"qwen_cache_disk_dropped_total",
+       "Times that a page or a snapshot was left out because too much waited.",
+       &StoreCounts::dropped},
+      {"qwen_cache_disk_failed_total",
+       "Pages and snapshots that waited when a fault ended the writing.",
+       &StoreCounts::failed},
+  };
+  std::string lines;
+  for (const auto &[name, help, sum] : kRows)
+    lines += head(name, "counter", help) + name + "{" + label + "} " +
+             std::to_string(counts.*sum) + "\n";
+  return lines;
+}
+
+std::string server::storeMetrics(const StoreSize &size) {
+  const struct {
+    const char *name, *help;
+    int64_t value;
+  } rows[] = {
+      {"qwen_cache_disk_bytes", "Bytes of the files of all models.",
+       size.bytes},
+      {"qwen_cache_disk_waiting_bytes",
+       "Bytes in memory that wait to be written.", size.waitingBytes},
+  };
+  std::string lines;
+  for (const auto &[name, help, value] : rows)
+    lines +=
+        head(name, "gauge", help) + name + " " + std::to_string(value) + "\n";
+  return lines;
+}
+
 /// The metrics whose labels schedulers of the Gateway API read.
 static std::string infos(int64_t pages, const std::string &label) {
   const std::string cache = "vllm:cache_config_info",
@@ -173,9 +226,12 @@ static std::string infos(int64_t pages, const std::string &label) {
 }
 
 std::string Metrics::text(const SchedulerCounts &now, int64_t pages,
+                          const std::optional<StoreCounts> &store,
                           const std::string &model) const {
   const std::string label = "model_name=\"" + escaped(model) + "\"";
   std::string lines = values(now, pages, label) + infos(pages, label);
+  if (store)
+    lines += storeValues(*store, label);
   const struct {
     const char *name, *help;
     const Histogram &histogram;

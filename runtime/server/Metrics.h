@@ -7,11 +7,13 @@
 #ifndef QWEN_RUNTIME_SERVER_METRICS_H
 #define QWEN_RUNTIME_SERVER_METRICS_H
 
+#include "engine/PageStore.h"
 #include "engine/Scheduler.h"
 #include "model/ModelPool.h"
 
 #include <array>
 #include <atomic>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -65,8 +67,10 @@ struct RequestTimes {
 struct Metrics {
   /// Counts a request that ended.
   void countEnd(const Ending &ending, const RequestTimes &times);
-  /// The text of /metrics.
+  /// The lines of /metrics that are about one model, whose pages `store`
+  /// counts if there is a store.
   std::string text(const SchedulerCounts &counts, int64_t pages,
+                   const std::optional<StoreCounts> &store,
                    const std::string &model) const;
 
   /// The lines of all metrics that are one number.
@@ -84,6 +88,9 @@ struct Metrics {
   /// Drawn tokens after the first of their request.
   std::atomic<int64_t> laterTokens = 0;
 };
+
+/// What a store has of all models.
+std::string storeMetrics(const StoreSize &size);
 
 /// The states of the models of a pool, with their names.
 std::string

@@ -53,10 +53,11 @@ static ParameterLimits limitsOf(const std::vector<RoutedModel> &models,
 
 ModelRouter::ModelRouter(std::vector<RoutedModel> routed, ModelPool &pool,
                          const ServerOptions &options, bool keyIsNeeded,
-                         std::function<void()> readyFn)
+                         std::function<void()> readyFn,
+                         const PageStore *ofServices)
     : needsKey(keyIsNeeded), hasPage(!options.noPage),
       limits(limitsOf(routed, options)), known(std::move(routed)), models(pool),
-      places(placesOf(known)), onReady(std::move(readyFn)) {}
+      places(placesOf(known)), onReady(std::move(readyFn)), store(ofServices) {}
 
 size_t ModelRouter::find(const std::string &name) const {
   const auto place = places.find(name);
@@ -210,9 +211,11 @@ std::string ModelRouter::metricsText() const {
   std::vector<std::pair<std::string, ModelStatus>> states;
   for (size_t i = 0; i < size(); ++i) {
     if (const std::shared_ptr<Service> service = peek(i))
-      texts.push_back(service->metricsText());
+      texts.push_back(service->metricsOfModel());
     states.emplace_back(known[i].names.front(), status(i));
   }
   texts.push_back(modelMetrics(states));
+  if (store)
+    texts.push_back(storeMetrics(store->size()));
   return joinMetrics(texts);
 }

@@ -39,10 +39,11 @@ class ModelRouter final : public HttpHandler {
 public:
   /// `pool` has a ServedModel for each of `models` and must outlive the router.
   /// `onReady` is called, by any thread, after a request that waited for a
-  /// model got its reply. Throws Error if two models have one name.
+  /// model got its reply. `store` is that of all services, or null. Throws
+  /// Error if two models have one name.
   ModelRouter(std::vector<RoutedModel> models, ModelPool &pool,
               const ServerOptions &options, bool needsKey,
-              std::function<void()> onReady);
+              std::function<void()> onReady, const PageStore *store = nullptr);
 
   Reply handle(HttpRequest request, const WakeFn &wake) override;
   bool isOpen(std::string_view path) const override {
@@ -94,6 +95,7 @@ private:
   /// Places of models by their names.
   const std::map<std::string, size_t> places;
   const std::function<void()> onReady;
+  const PageStore *const store;
   std::atomic<bool> draining = false;
 };
 

@@ -94,6 +94,7 @@ Service::Service(const Model &servedModel, Engine &engine,
            .ignoreUnknown = options.ignoreUnknown,
            .defaults = describeSampling(samplerOptions(manifest.generation))}),
       mostBytes(tokenizer.mostBytes(manifest.model.context)),
+      store(scheduling.batcher.store),
       schedulers(withOthers(engine, others), scheduling),
       grammarThreads(limits.hasGrammars ? GrammarThreads::kThreads : 0,
                      scheduling.onStep) {}
@@ -345,6 +346,12 @@ void Service::addPrompts(
   }
 }
 
+std::string Service::metricsOfModel() const {
+  return metrics.text(
+      schedulers.counts(), schedulers.pages(),
+      store ? std::optional(store->counts(identity)) : std::nullopt, model());
+}
+
 std::string Service::metricsText() const {
-  return metrics.text(schedulers.counts(), schedulers.pages(), model());
+  return metricsOfModel() + (store ? storeMetrics(store->size()) : "");
 }

@@ -61,7 +61,9 @@ public:
 
   /// The name in answers.
   const std::string &model() const { return names.front(); }
+  /// All of /metrics, and what is about the model alone.
   std::string metricsText() const;
+  std::string metricsOfModel() const;
   /// When it began, in seconds of the system's clock.
   const time_t begin = time(nullptr);
   /// Number of sequences that run.
@@ -151,6 +153,8 @@ private:
 
   /// Maximum number of bytes of a text that fits into the context.
   const uint64_t mostBytes;
+  /// The scheduler's, or null.
+  const PageStore *const store;
   Metrics metrics;
   RootTable roots;
   /// Made for the first request with a grammar.

@@ -171,6 +171,22 @@ void DiskStore::readAhead(const PageName &name) {
 
 bool DiskStore::read(const PageName &name, const PageContent &content,
                      std::span<uint8_t> bytes) {
+  const bool isRead = readBytes(name, content, bytes);
+  const std::lock_guard lock(mutex);
+  StoreCounts &counts = sums[content.root.artifact];
+  if (!isRead) {
+    index->erase(name);
+    ++counts.lost;
+    return false;
+  }
+  ++counts.read;
+  counts.readBytes += std::ssize(bytes);
+  counts.readTokens += std::ssize(content.ids);
+  return true;
+}
+
+bool DiskStore::readBytes(const PageName &name, const PageContent &content,
+                          std::span<uint8_t> bytes) {
   {
     const std::lock_guard lock(mutex);
     const auto found = waiting.find(name);
@@ -194,7 +210,6 @@ bool DiskStore::read(const PageName &name, const PageContent &content,
   } catch (const Error &error) {
     tell(std::string(error.what()) + ", and is ignored");
   }
-  forget(name);
   return false;
 }
 
@@ -214,11 +229,14 @@ void DiskStore::write(const PageName &name, const PageContent &content,
     const std::lock_guard lock(mutex);
     // The disk is slower than the engine. What is left out is offered again
     // when its sequence ends.
-    if (waitingBytes + bytes.size() > kMostWaiting && waitingBytes)
+    item.counts = &sums[content.root.artifact];
+    if (waitingBytes + bytes.size() > kMostWaiting && waitingBytes) {
+      ++item.counts->dropped;
       return;
+    }
   }
   item.payload.assign(bytes.begin(), bytes.end());
-  const auto made = std::make_shared<const Waiting>(std::move(item));
+  const auto made = std::make_shared<Waiting>(std::move(item));
   {
     const std::lock_guard lock(mutex);
     if (!waiting.try_emplace(name, made).second)
@@ -245,6 +263,18 @@ void DiskStore::flush() {
 uint64_t DiskStore::bytes() const {
   const std::lock_guard lock(mutex);
   return index->bytes();
+}
+
+StoreCounts DiskStore::counts(const std::string &artifact) const {
+  const std::lock_guard lock(mutex);
+  const auto found = sums.find(artifact);
+  return found == sums.end() ? StoreCounts() : found->second;
+}
+
+StoreSize DiskStore::size() const {
+  const std::lock_guard lock(mutex);
+  return {.bytes = static_cast<int64_t>(index->bytes()),
+          .waitingBytes = static_cast<int64_t>(waitingBytes)};
 }
 
 //===----------------------------------------------------------------------===//
@@ -278,11 +308,16 @@ void DiskStore::work() {
     }
     lock.lock();
     isWorking = false;
-    for (const WaitingRef &item : batch) {
-      waitingBytes -= item->payload.size();
-      waiting.erase(item->file.name);
-    }
+    finish(batch);
     idle.notify_all();
+  }
+}
+
+void DiskStore::finish(const std::vector<WaitingRef> &batch) {
+  for (const WaitingRef &item : batch) {
+    waitingBytes -= item->payload.size();
+    item->counts->failed += !item->isOnDisk;
+    waiting.erase(item->file.name);
   }
 }
 
@@ -309,12 +344,15 @@ static int64_t wallNanoseconds() {
 }
 
 void DiskStore::writeAllOf(const std::vector<WaitingRef> &batch) {
-  for (const WaitingRef &item : batch)
-    if (!isStopped && !fileOf(item->file.name))
+  for (const WaitingRef &item : batch) {
+    // Another process may have written it.
+    item->isOnDisk = fileOf(item->file.name).has_value();
+    if (!isStopped && !item->isOnDisk)
       writeOne(*item);
+  }
 }
 
-void DiskStore::writeOne(const Waiting &item) {
+void DiskStore::writeOne(Waiting &item) {
   if (!makeRoom(item.file.bytes))
     return stopWriting("a page has " + std::to_string(item.file.bytes) +
                        " bytes when --cache-disk allows " +
@@ -325,8 +363,11 @@ void DiskStore::writeOne(const Waiting &item) {
     return stopWriting(std::strerror(error));
   PromptFile file = item.file;
   file.lastUse = wallNanoseconds();
+  item.isOnDisk = true;
   const std::lock_guard lock(mutex);
   index->insert(file);
+  ++item.counts->written;
+  item.counts->writtenBytes += static_cast<int64_t>(file.bytes);
 }
 
 void DiskStore::touch(const std::vector<PageName> &names) {

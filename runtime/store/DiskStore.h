@@ -16,6 +16,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -47,6 +48,8 @@ public:
   void write(const PageName &name, const PageContent &content,
              std::span<const uint8_t> bytes) override;
   void use(std::span<const PageName> names) override;
+  StoreCounts counts(const std::string &artifact) const override;
+  StoreSize size() const override;
 
   /// What roots call an API key: nobody without the folder's key can find out
   /// from it what the API key is.
@@ -54,8 +57,6 @@ public:
 
   /// Waits until all that was given is written, or is not going to be.
   void flush();
-  /// Bytes of all files, as far as they are known.
-  uint64_t bytes() const;
 
 private:
   /// Of a name, whose first bytes are as good as random.
@@ -66,8 +67,12 @@ private:
   struct Waiting {
     PromptFile file;
     std::vector<uint8_t> head, payload;
+    /// Those of its artifact.
+    StoreCounts *counts = nullptr;
+    /// Whether the disk has it; for the writing thread alone.
+    bool isOnDisk = false;
   };
-  using WaitingRef = std::shared_ptr<const Waiting>;
+  using WaitingRef = std::shared_ptr<Waiting>;
 
   /// The files that are known.
   class Index;
@@ -77,6 +82,9 @@ private:
   void forget(const PageName &name);
   /// The file of a name, or nothing.
   std::optional<PromptFile> fileOf(const PageName &name) const;
+  /// Fills the bytes from what waits or from a file.
+  bool readBytes(const PageName &name, const PageContent &content,
+                 std::span<uint8_t> bytes);
 
   // The writing thread calls these.
 
@@ -85,7 +93,9 @@ private:
   /// another process does not give it up.
   bool lockFolder();
   void writeAllOf(const std::vector<WaitingRef> &batch);
-  void writeOne(const Waiting &item);
+  void writeOne(Waiting &item);
+  /// Removes a batch from what waits, and counts what is not on disk.
+  void finish(const std::vector<WaitingRef> &batch);
   /// Notes the time of files that were used.
   void touch(const std::vector<PageName> &used);
   /// Reads the list of files again, and returns it.
@@ -93,6 +103,8 @@ private:
   /// Removes the least recently used files until there is room. Returns false
   /// if there cannot be any.
   bool makeRoom(uint64_t needed);
+  /// Bytes of all files, as far as they are known.
+  uint64_t bytes() const;
   /// Nothing is written any more.
   void stopWriting(const std::string &why);
 
@@ -110,6 +122,8 @@ private:
   std::vector<WaitingRef> order;
   std::unordered_map<PageName, WaitingRef, NameHash> waiting;
   uint64_t waitingBytes = 0;
+  /// By artifact.
+  std::map<std::string, StoreCounts> sums;
   std::vector<PageName> used;
   bool isEnding = false, isWorking = false;
 

@@ -6,9 +6,11 @@ A hybrid (hybrid_model.py) stores snapshots, too.
 """
 import json
 import pathlib
+import re
 import stat
 import subprocess
 import sys
+import time
 
 from checks import Checks, compile_model, run
 from hybrid_model import compile_hybrid
@@ -37,10 +39,19 @@ def cached(server, *arguments, **more):
     return completion(server, *arguments, **more)[1]
 
 
+def metrics(server):
+    """The values of the metrics of the cache, by name and, with several models, by model."""
+    found = {}
+    for line in server.send("GET", "/metrics")[2].splitlines():
+        if match := re.fullmatch(r'qwen_cache_disk_([a-z_]+?)(?:_total\{model_name="([^"]+)"\})? ([0-9]+)', line):
+            found[(match[2], match[1]) if match[2] else match[1]] = int(match[3])
+    return found
+
+
 def stopped(server):
     """The status, and the lines of the log but for those of requests."""
     status, log = server.stop()
-    return status, [line for line in log.splitlines() if not line.startswith("req-")]
+    return status, [line for line in log.splitlines() if not line.startswith(("req-", "model "))]
 
 
 def turn(server, messages):
@@ -114,6 +125,39 @@ def share_a_folder(models, folder):
             expect("status and log", stopped(server), (0, []))
 
 
+def counted(models, folder):
+    """What /metrics says of the cache, of one model and of several."""
+    server = Server(MODEL, "--name", "a", "--cache-dir", folder)
+    expect("tokens without a cache", cached(server), 0)
+    expect("status and log", stopped(server), (0, []))
+    sizes = [path.stat().st_size for path in folder.glob("*.page")]
+    server = Server(MODEL, "--name", "a", "--cache-dir", folder)
+    expect("tokens", cached(server), FOUND)
+    found = metrics(server)
+    names = ("read", "hit_tokens", "written", "lost", "dropped", "failed")
+    expect("counts of a restarted server", [found["a", name] for name in names], [len(sizes), FOUND, 0, 0, 0, 0])
+    expect("bytes on disk and in memory", (found["bytes"], found["waiting_bytes"]), (sum(sizes), 0))
+    checks.check(0 < found["a", "read_bytes"] < sum(sizes), f"bytes: {found}")
+    server.stop()
+
+    a, b = (model.stem for model in models)
+    server = Server(None, program=["qwen-run", "serve", *models, "--listen", "127.0.0.1:0", "--kv-pages", "20", "--cache-dir", folder, *EVERY])
+    expect("tokens of two models", [cached(server, model=model) for model in (a, b)], [FOUND, 0])
+    for _ in range(400):
+        found = metrics(server)
+        if found["waiting_bytes"] == 0:
+            break
+        time.sleep(0.05)
+    expect("counts of two models", [found[model, name] for model in (a, b) for name in ("read", "hit_tokens")], [len(sizes), FOUND, 0, 0])
+    # Three pages and, of a hybrid, the snapshots behind them and at the end.
+    expect("what two models wrote", [found[model, "written"] for model in (a, b)], [0, 7])
+    expect("bytes on disk", found["bytes"], sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (".page", ".state")))
+    expect("status and log", stopped(server), (0, []))
+    plain = Server(MODEL)
+    expect("metrics without a cache", metrics(plain), {})
+    plain.stop()
+
+
 def faults(folder):
     server = Server(MODEL, "--cache-dir", folder)
     expected = completion(server)[0]
@@ -141,6 +185,8 @@ def faults(folder):
     server.port = int(server.address.rsplit(":", 1)[1])
     for found in (0, FOUND):
         expect("an answer beside a full disk", completion(server), (expected, found))
+    found = metrics(server)
+    checks.check(found["stories", "failed"] > 0 and found["stories", "written"] == 0, f"a full disk: {found}")
     expect("lines of a full disk", stopped(server), (0, [f"qwen-run: no more prompts are written to {small}: File too large"]))
     expect("files of a full disk", sorted(path.name for path in small.iterdir()), ["key", "lock"])
 
@@ -201,6 +247,7 @@ chats_go_on(linear, WORK / "chat")
 keys(WORK / "secret")
 share_a_folder([MODEL, f16, linear, MODEL], WORK / "shared")
 lists_and_clears([MODEL, f16, linear], WORK / "shared")
+counted([MODEL, linear], WORK / "counted")
 faults(WORK / "faults")
 chats_in_the_terminal(WORK / "terminal")
 refused()

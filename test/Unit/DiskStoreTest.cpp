@@ -302,7 +302,7 @@ TEST_F(DiskStoreTest, TheLeastRecentlyUsedGoFirst) {
   }
   EXPECT_EQ(left(), (std::vector<size_t>{0, 2}));
   EXPECT_EQ(files(".page").size(), 6u);
-  EXPECT_LE(store->bytes(), 6 * size);
+  EXPECT_LE(store->size().bytes, static_cast<int64_t>(6 * size));
   EXPECT_TRUE(lines.empty());
   // One that can never fit ends it, with a line.
   write(*store, Content{.ids = {1}}, bytesOf(1, 10000));
@@ -310,6 +310,55 @@ TEST_F(DiskStoreTest, TheLeastRecentlyUsedGoFirst) {
   write(*store, Content{.ids = {3}}, bytesOf(1));
   EXPECT_EQ(lines.size(), 1u);
   EXPECT_TRUE(files(".state").empty());
+}
+
+TEST_F(DiskStoreTest, CountsByArtifact) {
+  Content page, state, other;
+  state.ids.resize(5);
+  other.root.artifact = "other";
+  int64_t bytes = 0;
+  {
+    const auto store = open();
+    write(*store, page, bytesOf(1));
+    write(*store, page, bytesOf(1));
+    write(*store, state, bytesOf(2, 30));
+    write(*store, other, bytesOf(3));
+    const StoreCounts counts = store->counts("model");
+    EXPECT_EQ(counts.written, 2);
+    EXPECT_GT(counts.writtenBytes, 1030);
+    EXPECT_EQ(store->counts("other").written, 1);
+    EXPECT_EQ(store->counts("third").written, 0);
+    bytes = store->size().bytes;
+    EXPECT_EQ(bytes, counts.writtenBytes + store->counts("other").writtenBytes);
+    EXPECT_EQ(store->size().waitingBytes, 0);
+  }
+  const auto store = open();
+  EXPECT_EQ(store->size().bytes, bytes);
+  read(*store, page);
+  read(*store, state, 30);
+  fs::remove(files(".state").at(0));
+  EXPECT_TRUE(read(*store, state, 30).empty());
+  const StoreCounts counts = store->counts("model");
+  EXPECT_EQ(counts.read, 2);
+  EXPECT_EQ(counts.readBytes, 1030);
+  EXPECT_EQ(counts.readTokens, kPageTokens + 5);
+  EXPECT_EQ(counts.lost, 1);
+  EXPECT_EQ(counts.written, 0);
+  EXPECT_EQ(store->counts("other").read, 0);
+}
+
+TEST_F(DiskStoreTest, CountsWhatIsNotWritten) {
+  const auto store = open(2000);
+  Content page, large;
+  large.ids[0] = 1;
+  write(*store, page, bytesOf(1));
+  write(*store, large, bytesOf(1, 10000));
+  EXPECT_EQ(store->counts("model").written, 1);
+  EXPECT_EQ(store->counts("model").failed, 1);
+  // Nothing waits any more.
+  write(*store, Content{.ids = {1}}, bytesOf(1));
+  EXPECT_EQ(store->counts("model").failed, 1);
+  EXPECT_EQ(store->counts("model").dropped, 0);
 }
 
 // Each finds what the other has written when it starts, and neither removes

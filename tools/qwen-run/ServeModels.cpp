@@ -233,7 +233,8 @@ void qwen::run::serveModels(const ServiceFlags &command,
   ModelPool pool(std::move(pooled), shared.budget,
                  poolOptions(command.server, parts.log));
   server::ModelRouter router(std::move(routed), pool, command.server,
-                             !parts.keyNames.empty(), scheduling.onStep);
+                             !parts.keyNames.empty(), scheduling.onStep,
+                             parts.store);
   for (const std::string &name : command.server.preload)
     router.load(router.find(name));
   parts.http.run(router, onReady);
