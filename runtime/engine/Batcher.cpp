@@ -82,6 +82,11 @@ void Batcher::restart(Job &job, const Continuation &next) {
     beginDrafts(job);
 }
 
+void Batcher::keep(const Job &job) {
+  if (job.track().sequence() >= 0)
+    pages.keep(job);
+}
+
 size_t Batcher::runningCount() const {
   if (isIdle())
     return 0;

@@ -80,6 +80,8 @@ public:
   /// Begins a job of Request::isContinued again, which must run. Throws Error
   /// if it cannot begin so.
   void restart(Job &job, const Continuation &next);
+  /// Gives the store what it lacks of a job that goes on, with a snapshot.
+  void keep(const Job &job);
   /// Ends a request and its series. Does nothing if it has ended.
   void cancel(RequestId id);
   void cancelAll();

@@ -104,12 +104,18 @@ bool JobPages::open(Job &job, const JobList &running) {
   return true;
 }
 
+void JobPages::keep(const Track &track) {
+  cache.snapshot(track.sequence(), track.known(), track.place.prefix);
+  cache.leave(track.sequence(), track.known(), track.place.prefix);
+}
+
+void JobPages::keep(const Job &job) {
+  if (usesCache && !job.request().rows && job.tracks().size() == 1)
+    keep(*job.tracks().front());
+}
+
 void JobPages::leave(Job &job) {
-  if (usesCache && !job.request().rows && job.tracks().size() == 1) {
-    const Track &front = *job.tracks().front();
-    cache.snapshot(front.sequence(), front.known(), front.place.prefix);
-    cache.leave(front.sequence(), front.known(), front.place.prefix);
-  }
+  keep(job);
   close(job);
 }
 
@@ -149,7 +155,7 @@ void JobPages::restart(Job &job, const Continuation &next,
   const auto common = std::ranges::mismatch(track.known(), next.prompt).in1 -
                       track.known().begin();
   const int64_t before = computed(track);
-  cache.snapshot(track.sequence(), track.known(), track.place.prefix);
+  keep(track);
   job.restart(next, model);
   // The tokens whose rows are wanted run again even if they have run.
   int64_t same = std::min(

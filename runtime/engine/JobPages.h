@@ -29,8 +29,10 @@ public:
   bool load(Job &job, const JobList &running);
   /// Opens the sequences of a job if its tokens fit beside the running jobs.
   bool open(Job &job, const JobList &running);
-  /// Takes a snapshot, unless the job has no answer or several beams, and
-  /// closes the sequences.
+  /// Takes a snapshot, unless the job has no answer or several beams, and gives
+  /// the store what it lacks.
+  void keep(const Job &job);
+  /// The same, and closes the sequences.
   void leave(Job &job);
   void close(Job &job);
   /// Gives a track of a beam search the positions of another, in place of its
@@ -82,6 +84,7 @@ public:
   int64_t cachedTokens() const { return cached; }
 
 private:
+  void keep(const Track &track);
   /// Promises the page of one track.
   bool promiseNext(Track &track);
   /// Number of further pages that a running job needs for its known tokens.

@@ -54,6 +54,11 @@ std::optional<int32_t> Session::next(const std::function<bool()> &stop) {
   return job->track().settled()[given++];
 }
 
+void Session::keep() {
+  if (job)
+    batcher.keep(*job);
+}
+
 std::span<const int32_t> Session::tokens() const {
   return job->track().settled().first(given);
 }

@@ -36,6 +36,10 @@ public:
   /// which is called between steps. Throws Error as Engine::forward does.
   std::optional<int32_t> next(const std::function<bool()> &stop = {});
 
+  /// Gives the store what it lacks of the tokens, for another session to go on
+  /// with them.
+  void keep();
+
   /// The prompt and the tokens that `next` has returned.
   std::span<const int32_t> tokens() const;
   /// Sums over all prompts so far.

@@ -4,6 +4,7 @@
 #include "MemoryStore.h"
 #include "engine/Batcher.h"
 #include "engine/RootTable.h"
+#include "engine/Session.h"
 
 using namespace qwen;
 using namespace qwen::test;
@@ -102,6 +103,32 @@ TEST_P(PageStoreTest, OnlyTheSameIdentityFindsIt) {
   EXPECT_EQ(cachedAnew(image), 0);
   image.media[0].position = 64;
   EXPECT_EQ(cachedAnew(image), 64);
+}
+
+// A chat that begins again where another one stopped.
+TEST_P(PageStoreTest, ASessionGoesOnInAnother) {
+  std::vector<int32_t> tokens = prompt().ids;
+  const RootRef root = prompt().root;
+  const auto talk = [&](bool keeps) {
+    Engine engine(manifest, nullptr,
+                  std::vector{isFixed() ? fixedHashForward : hashForward}, pool,
+                  {.snapshotBytes = 4 * 128});
+    Session session(engine, {.temperature = 0}, {}, &store, root);
+    session.setTokens(tokens);
+    for (int i = 0; i < 4; ++i)
+      session.next();
+    tokens.assign(session.tokens().begin(), session.tokens().end());
+    store.used.clear();
+    if (keeps)
+      session.keep();
+    return session.counts().cachedTokens;
+  };
+  EXPECT_EQ(talk(true), 0);
+  EXPECT_EQ(store.used.size(), 3u);
+  // The last token was drawn, and has not run.
+  EXPECT_EQ(talk(true), isFixed() ? 253 : 192);
+  EXPECT_EQ(talk(false), isFixed() ? 257 : 256);
+  EXPECT_EQ(talk(false), isFixed() ? 257 : 256);
 }
 
 // Whatever lacks, the prompt runs in place of it.

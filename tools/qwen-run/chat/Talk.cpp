@@ -113,6 +113,7 @@ int64_t Talk::run() {
       note(error.what());
     }
   }
+  session.keep();
   return refused;
 }
 

@@ -139,6 +139,7 @@ void Talk::save(const std::string &argument) {
   OutputFile file(argument);
   file.write(text.data(), text.size());
   file.commit();
+  session.keep();
   note("saved to " + quote(argument));
 }
 
