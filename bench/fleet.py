@@ -1,6 +1,6 @@
 """Several servers behind vllm-router, at more load than one of them holds (serve.py --servers).
 
-One server alone answers as many clients as it runs sequences, each again as soon as it has its answer: its capacity. Then requests come at 1, 2 and 4
+One server alone answers as many clients as it runs sequences, each again as soon as it has its answer: its capacity. Then requests come at some
 times this rate, at random moments, to a router before all servers. A request has 128 tokens of prompt and draws 32, streamed. Tokens that come
 together have a gap of 0.
 """
@@ -17,7 +17,7 @@ import time
 import peers
 
 ROUTER, NAME = "vllm-router==0.1.17", "bench"
-PROMPT, DRAWN, SECONDS, LOADS = 128, 32, 20, (1, 2, 4)
+PROMPT, DRAWN = 128, 32
 # Patience of a client. An answer that takes longer is a failure of the server.
 PATIENCE = 120
 
@@ -52,9 +52,9 @@ def prompts(seed):
         yield [random_numbers.randrange(1000, 100000) for _ in range(PROMPT)]
 
 
-async def capacity(port, clients):
+async def capacity(port, clients, seconds):
     """Requests a second of clients that ask again as soon as they have an answer."""
-    texts, end, done = prompts(0), time.perf_counter() + SECONDS, []
+    texts, end, done = prompts(0), time.perf_counter() + seconds, []
 
     async def client():
         while time.perf_counter() < end:
@@ -64,11 +64,11 @@ async def capacity(port, clients):
     return sum(status == 200 for status, *_ in done) / (time.perf_counter() - begin)
 
 
-async def offer(port, rate, seed):
+async def offer(port, rate, load, duration):
     """The answers to requests that come at a rate, and the seconds until the last one."""
-    texts, moments, tasks = prompts(seed), random.Random(seed), []
+    texts, moments, tasks = prompts(load), random.Random(load), []
     begin = time.perf_counter()
-    while time.perf_counter() < begin + SECONDS:
+    while time.perf_counter() < begin + duration:
         tasks.append(asyncio.create_task(patient(port, next(texts))))
         await asyncio.sleep(moments.expovariate(rate))
     return await asyncio.gather(*tasks), time.perf_counter() - begin
@@ -84,7 +84,7 @@ def percentiles(values):
 def figures(answers, seconds):
     good = [times for status, _, times in answers if status == 200 and times]
     refused = [told for status, told, _ in answers if status == 429]
-    return {"answers per second": len(good) / seconds,
+    return {"requests": len(answers), "answers per second": len(good) / seconds,
             "first token": percentiles([times[0] for times in good]),
             "gap": percentiles([b - a for times in good for a, b in zip(times, times[1:])]),
             "429 with Retry-After": sum(refused), "429 without": len(refused) - sum(refused),
@@ -117,15 +117,15 @@ def measure(args, start, free_port):
     sequences = max(args.clients)
     with start(sequences) as alone:
         asyncio.run(patient(alone.port, [1]))
-        result = {"capacity": asyncio.run(capacity(alone.port, sequences)), "loads": {}}
+        result = {"capacity": asyncio.run(capacity(alone.port, sequences, args.seconds)), "loads": {}}
     if not result["capacity"]:
         sys.exit("one server alone answers nothing")
     with contextlib.ExitStack() as stack:
         servers = [stack.enter_context(start(sequences)) for _ in range(args.servers)]
         port = free_port()
         stack.enter_context(router(args.workdir, servers, port))
-        for load in LOADS:
-            result["loads"][load] = figures(*asyncio.run(offer(port, load * result["capacity"], load)))
+        for load in args.loads:
+            result["loads"][load] = figures(*asyncio.run(offer(port, load * result["capacity"], load, args.seconds)))
     return result
 
 
@@ -133,6 +133,6 @@ def text(result, servers):
     lines = [f"capacity of one server: {result['capacity']:.2f} requests/s"]
     for load, of in result["loads"].items():
         first, gap = ([f"{value * 1e3:.0f}" if value is not None else "-" for value in of[kind]] for kind in ("first token", "gap"))
-        lines.append(f"{servers} servers, {load} times that: {of['answers per second']:.2f} answers/s, first token {first[0]} ms (p99 {first[1]}), gap {gap[0]} ms "
+        lines.append(f"{servers} servers, {load:g} times that: {of['requests']} requests, {of['answers per second']:.2f} answers/s, first token {first[0]} ms (p99 {first[1]}), gap {gap[0]} ms "
                      f"(p99 {gap[1]}), {of['429 with Retry-After']} refused with Retry-After, {of['429 without']} without, failures: {dict(of['failures']) or 'none'}")
     return "\n".join(lines)

@@ -2,7 +2,7 @@
 """Compares `qwen-run serve` with llama.cpp's llama-server under several clients, in alternating runs on this machine.
 
   .venv/bin/python bench/serve.py WORKDIR [--model NAME] [--rounds N] [--clients 1,4,8,16] [--threads N] [--base BUILD] [--json]
-  .venv/bin/python bench/serve.py WORKDIR --servers N [--model NAME] [--clients N] [--threads N] [--json]
+  .venv/bin/python bench/serve.py WORKDIR --servers N [--model NAME] [--clients N] [--threads N] [--loads 1,2,4] [--seconds N] [--queue N] [--json]
 
 Makes a checkpoint with random weights, compiles it to q4_0 and makes a GGUF file of llama.cpp in q4_0 (bench/peers.py). Builds
 llama-server, without its page, from the source package of llama-cpp-python in WORKDIR/llama-server, unless it is there.
@@ -16,8 +16,8 @@ Each round starts every server once and measures, with prompts of random token i
            beside `qwen-run bench --batch`
 --base runs the server of an older build of this project (the folder build/host of another clone) in place of llama-server, and also
 prints the ratios of qwen-run to it, round by round; above 1, qwen-run is better.
---servers measures N servers of this project with --threads threads each behind vllm-router instead (bench/fleet.py), at 1, 2 and 4 times the load
-that one of them holds: answers a second, median and 99th percentile of the time to the first token and of the gaps, and what was refused.
+--servers measures N servers of this project with --threads threads each behind vllm-router instead (bench/fleet.py), at --loads times the load
+that one of them holds, each for --seconds; --queue requests wait in a server: answers a second, median and 99th percentile of the time to the first token and of the gaps, and what was refused.
 The clients are one program (bench/Clients.cpp), because they share the CPU with the server.
 """
 import argparse
@@ -187,7 +187,7 @@ def commands(args):
 
     def server_of(bin, file):
         return lambda sequences, port: [bin / "qwen-run", "serve", file, "--listen", f"127.0.0.1:{port}", "--sequences", sequences, "-t",
-                                        args.threads, "--check", "off", *(["--name", fleet.NAME] if args.servers else [])]
+                                        args.threads, "--check", "off", *(["--name", fleet.NAME, "--queue", args.queue] if args.servers else [])]
 
     servers = {name: server_of(*build) for name, build in args.builds.items()}
     if args.base or args.servers:
@@ -222,6 +222,9 @@ def main():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--base", type=lambda path: pathlib.Path(path).resolve(), metavar="BUILD")
     parser.add_argument("--servers", type=int, default=0)
+    parser.add_argument("--loads", type=lambda text: list(map(float, text.split(","))), default=[1, 2, 4])
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--queue", type=int, default=64)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     servers = commands(args)
