@@ -351,14 +351,21 @@ int64_t qwen_detokenize(const qwen_model *model, const int32_t *ids,
 }
 
 int32_t qwen_open_sequence(qwen_model *model) {
-  return with<int32_t>(__func__, model,
-                       [&] { return model->engine().state().open(); });
+  return with<int32_t>(__func__, model, [&] {
+    SequenceState &state = model->engine().state();
+    const SequenceId sequence = state.open();
+    state.reserveStates(sequence);
+    return sequence;
+  });
 }
 
 int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence,
                              int64_t length) {
   return with<int32_t>(__func__, model, [&] {
-    return model->engine().state().branch(sequence, length);
+    SequenceState &state = model->engine().state();
+    const SequenceId child = state.branch(sequence, length);
+    state.reserveStates(child);
+    return child;
   });
 }
 

@@ -59,10 +59,17 @@ std::string qwen::describeKvFormats(std::span<const CacheInfo> caches) {
   return text;
 }
 
-int64_t qwen::sequenceBytesOf(std::span<const CacheInfo> caches) {
+std::string qwen::describeStates(int64_t bytes, int64_t stepBackBytes) {
+  return std::to_string(bytes) + " bytes a sequence" +
+         (stepBackBytes ? ", and " + std::to_string(stepBackBytes) +
+                              " more while it can step back"
+                        : "");
+}
+
+int64_t qwen::stepBackBytesOf(std::span<const CacheInfo> caches) {
   int64_t bytes = 0;
   for (const CacheInfo &cache : caches)
     if (cache.kind == CacheKind::Fixed)
-      bytes += cache.states() * cache.bytes();
+      bytes += cache.stepBack * cache.bytes();
   return bytes;
 }

@@ -74,7 +74,7 @@ private:
                               &state.tokenizer, record}),
         imageSize(*codes.front().module, "", state.config()).tokenBytes +
             static_cast<uint64_t>(bytesOf(caches, CacheKind::Paged) +
-                                  2 * sequenceBytesOf(caches))};
+                                  2 * bytesOf(caches, CacheKind::Fixed))};
   }
 
   const std::string name;

@@ -91,7 +91,8 @@ CompileSummary qwen::summarize(const ImportedModel &model,
           sizeof(float);
   summary.kv = describeKvFormats(caches);
   summary.positionBytes = bytesOf(caches, CacheKind::Paged);
-  summary.sequenceBytes = sequenceBytesOf(caches);
+  summary.sequenceBytes = bytesOf(caches, CacheKind::Fixed);
+  summary.stepBackBytes = stepBackBytesOf(caches);
   if (!config.experts)
     summary.calibration = workOf(*model.module);
   return summary;

@@ -313,6 +313,10 @@ static ProgramInfo parseProgram(const JsonValue &value, Manifest &manifest,
   program.limits.rows = rows ? rows->integer(1, program.limits.tokens) : 0;
   if (const auto stepBack = limits.find("step_back"))
     program.limits.stepBack = stepBack->integer(0, kMostStepBack);
+  const auto stateRows = limits.find("state_rows");
+  if (program.limits.stepBack > 0 && !(stateRows && stateRows->boolean()))
+    limits.at("step_back")
+        .fail("0, or state_rows beside it (compile the model again),");
   if (const auto counts = limits.find("counts")) {
     for (const JsonValue &count : counts->elements())
       program.limits.counts.push_back(

@@ -51,7 +51,8 @@
 //   }
 //
 // All keys are required, except: keys of "work" other than "kind" (0, false
-// or none), keys of "calls" (0), "step_back" (0), "counts" (no others) and, in
+// or none), keys of "calls" (0), "step_back" (0), "state_rows"
+// (only with "step_back", which needs true), "counts" (no others) and, in
 // a program without logits, "rows" (0) of "limits", "count" of a value (0: the
 // tokens of the call), "tokens" (the logits of the
 // program are those of all ids), "output" ("logits"), "labels" (only with

@@ -16,13 +16,20 @@
 
 using namespace qwen;
 
+/// The most drafts of a sequence that can lose them again.
+static int64_t mostDraftsOf(Engine &engine) {
+  const SequenceState &state = engine.state();
+  const bool hasStates = state.fixedBytes() == 0 || state.maxStepping() > 0;
+  return hasStates ? stepBackOf(engine.manifest()) : 0;
+}
+
 Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
     : engine(batchEngine), model(engine.manifest().model),
       mostPrompt(options.promptTokens
                      ? std::min(options.promptTokens, engine.maxCallTokens())
                      : engine.maxCallTokens()),
       rowsOfCall(std::min(engine.maxCallTokens(), engine.maxCallRows())),
-      paced(options.paced), mostDrafts(stepBackOf(engine.manifest())),
+      paced(options.paced), mostDrafts(mostDraftsOf(engine)),
       fixedDrafts(options.drafts),
       pages(engine.state(), options.prefixCache,
             options.snapshotEvery.value_or(engine.snapshotEvery()),

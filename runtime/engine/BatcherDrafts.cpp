@@ -41,8 +41,11 @@ void Batcher::orderDrafts(std::span<Track *const> tracks, int64_t left) {
         fixedDrafts ? std::min(fixedDrafts,
                                left / static_cast<int64_t>(tracks.size() - i))
                     : wishes[i].count;
+    const bool hasRoom = std::ssize(orders) < pages.mostDrafting();
     const int64_t count =
-        std::min({share, wishes[i].most, pages.room(track, spare) - 1});
+        hasRoom
+            ? std::min({share, wishes[i].most, pages.room(track, spare) - 1})
+            : 0;
     spare -= pages.pagesFor(track, std::max<int64_t>(count, 0) + 1);
     if (count <= 0)
       continue;
@@ -91,7 +94,7 @@ void Batcher::wish(std::span<Track *const> tracks, int64_t most) {
   }
   draftPace.prefer(wishes, decoding);
   if (!fixedDrafts)
-    draftPace.choose(wishes, decoding, most);
+    draftPace.choose(wishes, decoding, most, pages.mostDrafting());
 }
 
 int64_t Batcher::draft(Track &track, int64_t most) {
@@ -99,7 +102,9 @@ int64_t Batcher::draft(Track &track, int64_t most) {
   attempt(track.job(), [&] { drafter->draft(track, most, drafts); });
   const auto end = std::ranges::find_if(
       drafts, [&](int32_t id) { return !model.hasToken(id); });
-  const int64_t count = std::min(most, end - drafts.begin());
+  int64_t count = std::min(most, end - drafts.begin());
+  if (count > 0 && !pages.allowDrafts(track))
+    count = 0;
   track.draft(std::span(drafts).first(static_cast<size_t>(count)));
   return count;
 }

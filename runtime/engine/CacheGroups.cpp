@@ -37,7 +37,6 @@ qwen::groupLayers(std::span<const CacheInfo> caches,
         group->isPaged = true;
       } else {
         group->fixed.push_back({i, offset, cache.layerBytes});
-        group->states = cache.states();
       }
       offset += cache.layerStride();
     }

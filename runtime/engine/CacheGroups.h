@@ -29,8 +29,6 @@ struct CacheGroup {
   std::vector<size_t> programs;
   bool isPaged = false;
   std::vector<FixedLayer> fixed = {};
-  /// CacheInfo::states of the fixed layers.
-  int64_t states = 1;
 };
 
 /// The groups of the layers of `caches`, which all `programs` have together

@@ -113,12 +113,13 @@ double DraftPace::nextChance(const DraftWish &wish) const {
   return std::min(1.0, mean + std::sqrt(mean * (1 - mean) / (known + 1)));
 }
 
-DraftWish *DraftPace::likeliest(std::span<DraftWish> wishes, double &best) {
+DraftWish *DraftPace::likeliest(std::span<DraftWish> wishes, bool hasRoom,
+                                double &best) {
   DraftWish *found = nullptr;
   best = -1;
   for (size_t i = 0; i < wishes.size(); ++i) {
     DraftWish &wish = wishes[i];
-    if (wish.count >= wish.most)
+    if (wish.count >= wish.most || (wish.count == 0 && !hasRoom))
       continue;
     const double next = chances[i] * nextChance(wish);
     if (next <= best)
@@ -194,8 +195,8 @@ size_t DraftPace::tryOne(size_t count, double tokens) {
   return count + 1;
 }
 
-void DraftPace::choose(std::span<DraftWish> wishes, int64_t rows,
-                       int64_t most) {
+void DraftPace::choose(std::span<DraftWish> wishes, int64_t rows, int64_t most,
+                       int64_t mostTracks) {
   // Enough for the draft that costs most.
   saved = std::min(std::max(kMostSaved, price), saved + kSavedRate);
   trial = {};
@@ -210,12 +211,14 @@ void DraftPace::choose(std::span<DraftWish> wishes, int64_t rows,
   double tokens = without, ofCalls = 0, behind = 0;
   double best = kLeastGain, bestTokens = without;
   size_t count = 0;
+  int64_t tracks = 0;
   while (std::ssize(added) < most) {
     double next;
-    DraftWish *const wish = likeliest(wishes, next);
+    DraftWish *const wish = likeliest(wishes, tracks < mostTracks, next);
     if (!wish || (next < kLeastChance && !added.empty()))
       break;
     ofCalls += addToCalls(*wish);
+    tracks += wish->count == 0;
     if (wish->count == 0 && wish->strength >= kModelStrength)
       behind += wish->behind;
     ++wish->count;

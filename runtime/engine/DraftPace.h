@@ -65,8 +65,10 @@ public:
   /// second, in a step that has `rows` rows without drafts.
   void prefer(std::span<DraftWish> wishes, int64_t rows) const;
   /// Sets the counts of all wishes, for a step that has `rows` rows without
-  /// drafts and has room for `most` drafts. Allocates nothing.
-  void choose(std::span<DraftWish> wishes, int64_t rows, int64_t most);
+  /// drafts and has room for `most` drafts, of at most `mostTracks` wishes.
+  /// Allocates nothing.
+  void choose(std::span<DraftWish> wishes, int64_t rows, int64_t most,
+              int64_t mostTracks = INT64_MAX);
 
   /// Records that the first `accepted` of `drafted` drafts were right.
   void accept(DraftShares &shares, int64_t strength, int64_t drafted,
@@ -80,9 +82,11 @@ public:
   double chance(const DraftShares &shares, int64_t strength) const;
 
 private:
-  /// The wish whose next draft is the likeliest, or null. `chances` are those
-  /// of the last chosen drafts.
-  DraftWish *likeliest(std::span<DraftWish> wishes, double &chance);
+  /// The wish whose next draft is the likeliest, or null. Without room, only
+  /// wishes that have drafts count. `chances` are those of the last chosen
+  /// drafts.
+  DraftWish *likeliest(std::span<DraftWish> wishes, bool hasRoom,
+                       double &chance);
   /// The chance of the next draft of a wish if all drafts before it are right.
   /// Of a model's first one, it is the greatest chance that is still likely.
   double nextChance(const DraftWish &wish) const;

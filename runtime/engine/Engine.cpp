@@ -57,14 +57,25 @@ static int64_t arenaBytes(const Manifest &manifest) {
 /// because the system can take its memory pages back.
 static constexpr uint64_t kProcessBytes = uint64_t{16} << 20;
 
-/// The options, and the pages and snapshots that they ask for.
+/// Sequences that keep states for drafts at the same time. With more answers in
+/// a step, each draft costs more and few pay (docs/decisions/0039).
+static constexpr int32_t kDraftingSequences = 4;
+
+/// The options, and the pages, snapshots and further states that they ask for.
 struct qwen::WantedState {
   const EngineOptions &options;
   int64_t pages, snapshots, snapshotBytes;
+  /// Sequences that keep several states, and the bytes of those of one.
+  int64_t stepping, stepBytes;
 
   WantedState(const Manifest &manifest, const EngineOptions &engineOptions)
       : options(engineOptions), pages(options.kvPages),
-        snapshotBytes(bytesOf(manifest.caches, CacheKind::Fixed)) {
+        snapshotBytes(bytesOf(manifest.caches, CacheKind::Fixed)),
+        stepping(std::max(1, options.sequences)),
+        stepBytes(stepBackBytesOf(manifest.caches)) {
+    // Without drafts, the caller of the engine may step back all.
+    if (options.speculate != Speculate::Off)
+      stepping = std::min<int64_t>(stepping, kDraftingSequences);
     // Looking for a snapshot reads the entries of all.
     constexpr int64_t kMostSnapshots = 1024;
     snapshots = snapshotBytes ? std::min(kMostSnapshots,
@@ -80,7 +91,7 @@ struct qwen::WantedState {
 /// pages of one sequence, since the system can take their memory back, and
 /// before further pages. Where all weights count (MemoryBudget::countWeights),
 /// an engine needs the pages of one sequence and leaves half of what is free.
-static std::array<MemoryNeed, 7> memoryNeeds(const Manifest &manifest,
+static std::array<MemoryNeed, 8> memoryNeeds(const Manifest &manifest,
                                              uint64_t weightBytes,
                                              const WantedState &wanted,
                                              bool countsWeights) {
@@ -89,9 +100,9 @@ static std::array<MemoryNeed, 7> memoryNeeds(const Manifest &manifest,
              snapshot = static_cast<uint64_t>(wanted.snapshotBytes),
              calls = static_cast<uint64_t>(arenaBytes(manifest)) +
                      resultBytes(manifest),
-             states =
-                 static_cast<uint64_t>(sequenceBytesOf(manifest.caches) *
-                                       std::max(1, wanted.options.sequences));
+             states = snapshot * static_cast<uint64_t>(
+                                     std::max(1, wanted.options.sequences)),
+             steps = static_cast<uint64_t>(wanted.stepBytes);
   const int64_t pages = std::max<int64_t>(1, wanted.pages),
                 first = std::min(pages,
                                  ceilDiv(manifest.model.context, kPageTokens));
@@ -110,6 +121,12 @@ static std::array<MemoryNeed, 7> memoryNeeds(const Manifest &manifest,
             .bytes = firstBytes,
             .least = countsWeights ? firstBytes : page,
             .unit = std::max<uint64_t>(1, page),
+            .displacesWeights = true},
+           {.use = Steps,
+            .bytes = static_cast<uint64_t>(wanted.stepping) * steps,
+            .least = 0,
+            .unit = std::max<uint64_t>(1, steps),
+            .divisor = 4,
             .displacesWeights = true},
            {.use = Weights,
             .bytes = weightBytes,
@@ -140,8 +157,8 @@ uint64_t qwen::leastMemory(const Artifact &artifact,
   return sum;
 }
 
-/// Makes the caches that the options ask for, or fewer pages and snapshots if
-/// the lease has not more.
+/// Makes the caches that the options ask for, or fewer pages, snapshots and
+/// further states if the lease has not more.
 static SequenceState makeState(const Manifest &manifest,
                                const WantedState &wanted,
                                const MemoryLease &lease,
@@ -159,6 +176,8 @@ static SequenceState makeState(const Manifest &manifest,
            .context = manifest.model.context,
            .snapshots = static_cast<int32_t>(of(
                MemoryUse::Snapshots, wanted.snapshotBytes, wanted.snapshots)),
+           .stepping = static_cast<int32_t>(
+               of(MemoryUse::Steps, wanted.stepBytes, wanted.stepping)),
            .whyNotMore = pages < wanted.pages ? " (" + allows + ")" : ""},
           manifest.programs};
 }

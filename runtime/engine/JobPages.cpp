@@ -258,6 +258,7 @@ void JobPages::removeDrafts(Track &track) {
 
 void JobPages::endStep(Track &track) {
   removeDrafts(track);
+  state.releaseStates(track.sequence());
   if (usesCache)
     cache.keep(track.sequence(), track.known(), track.place.prefix);
 }

@@ -62,7 +62,16 @@ public:
   int64_t pagesFor(const Track &track, int64_t count) const;
   /// Removes the drafts that were wrong, before further tokens are known.
   void removeDrafts(Track &track);
-  /// Removes them, and keeps the full pages.
+  /// Lets a track lose the tokens that it runs in this step. Returns false if
+  /// too many tracks do.
+  bool allowDrafts(const Track &track) {
+    return state.reserveStates(track.sequence());
+  }
+  /// Maximum number of tracks that have drafts in a step.
+  int64_t mostDrafting() const {
+    return state.fixedBytes() ? state.maxStepping() : INT64_MAX;
+  }
+  /// Removes the drafts, and keeps the full pages.
   void endStep(Track &track);
   /// The number of sequences of a job.
   static int64_t sequencesOf(const Job &job) {

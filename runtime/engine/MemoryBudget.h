@@ -30,6 +30,8 @@ enum class MemoryUse : uint8_t {
   Calls,
   /// Fixed state of sequences.
   Sequences,
+  /// Further states of sequences that step back.
+  Steps,
   /// Pages of the KV cache.
   Pages,
   /// Copies of fixed state.
@@ -39,9 +41,14 @@ enum class MemoryUse : uint8_t {
 };
 
 /// The words of errors for the values of MemoryUse.
-inline constexpr std::array<std::string_view, 6> kMemoryUseWords = {
-    "process",      "calls",     "states of sequences",
-    "the KV cache", "snapshots", "locked weights"};
+inline constexpr std::array<std::string_view, 7> kMemoryUseWords = {
+    "process",
+    "calls",
+    "states of sequences",
+    "states to step back to",
+    "the KV cache",
+    "snapshots",
+    "locked weights"};
 
 /// Memory that an engine asks for.
 struct MemoryNeed {

@@ -24,12 +24,30 @@ static Mapping cacheMemory(const CacheInfo &cache, int64_t count) {
   return memory;
 }
 
+/// CacheInfo::states of the fixed caches, or 1. Throws Error if they differ.
+static int64_t statesOfAll(std::span<const CacheInfo> caches) {
+  std::optional<int64_t> states;
+  for (const CacheInfo &cache : caches) {
+    if (cache.kind != CacheKind::Fixed)
+      continue;
+    if (states.value_or(cache.states()) != cache.states())
+      throw Error("the " + cache.name + " cache steps back " +
+                  std::to_string(cache.stepBack) + " tokens and another one " +
+                  std::to_string(*states - 1) +
+                  " when all must step back as many");
+    states = cache.states();
+  }
+  return states.value_or(1);
+}
+
 SequenceState::SequenceState(std::span<const CacheInfo> caches,
                              const StateLimits &limits,
                              std::span<const ProgramInfo> programs)
     : context(limits.context), whyNotMore(limits.whyNotMore),
       bytesOfFixed(bytesOf(caches, CacheKind::Fixed)),
-      stride(ceilDiv(limits.context, kPageTokens)),
+      states(statesOfAll(caches)),
+      stepping(states == 1 ? 0 : std::min(limits.stepping, limits.sequences)),
+      stride(ceilDiv(limits.context, kPageTokens) + (states == 1 ? 0 : states)),
       groups(groupLayers(caches, programs)),
       groupsOf(std::max<size_t>(1, programs.size())) {
   if (limits.pages < 1 || limits.pages > INT32_MAX)
@@ -44,7 +62,7 @@ SequenceState::SequenceState(std::span<const CacheInfo> caches,
     const int64_t count =
         cache.kind == CacheKind::Paged
             ? limits.pages
-            : limits.sequences * cache.states() + limits.snapshots;
+            : limits.sequences + stepping * (states - 1) + limits.snapshots;
     const auto isSame = [&](const CacheInfo &own) {
       return isSameCache(own, cache);
     };
@@ -56,6 +74,10 @@ SequenceState::SequenceState(std::span<const CacheInfo> caches,
   }
   tables.assign(static_cast<size_t>(limits.sequences * stride), 0);
   sequences.resize(static_cast<size_t>(limits.sequences));
+  for (SequenceId i = 0; states > 1 && i < limits.sequences; ++i)
+    std::ranges::fill(rowsOf(i), i);
+  for (int64_t i = stepping * (states - 1); i-- > 0;)
+    freeRows.push_back(static_cast<PageId>(limits.sequences + i));
   snapshots.resize(static_cast<size_t>(limits.snapshots));
   for (size_t i = 0; i < groups.size(); ++i)
     for (size_t program : groups[i].programs)
@@ -219,8 +241,7 @@ SequenceId SequenceState::branch(SequenceId parent, int64_t positions) {
     const int64_t same = std::min(lengthOf(parent, i), positions);
     lengthOf(child, i) = same;
     if (!snapshot)
-      copyRow(groups[i], rowAfter(parent, groups[i], same),
-              rowAfter(child, groups[i], same));
+      copyRow(groups[i], rowAfter(parent, same), rowAfter(child, same));
   }
   if (snapshot)
     load(child, *snapshot);
@@ -229,6 +250,7 @@ SequenceId SequenceState::branch(SequenceId parent, int64_t positions) {
 
 void SequenceState::close(SequenceId sequence) {
   truncate(sequence, 0);
+  releaseStates(sequence);
   sequences[sequence].open = false;
   for (Snapshot &snapshot : snapshots)
     if (snapshot.sequence == sequence)
@@ -290,8 +312,7 @@ SequenceState::extend(SequenceId sequence, int64_t newLength, size_t program) {
     int64_t &present = lengthOf(sequence, i);
     if (present == 0)
       for (const CacheGroup::FixedLayer &layer : group.fixed)
-        std::ranges::fill(bytesAt(layer, rowAfter(sequence, group, 0)),
-                          uint8_t{0});
+        std::ranges::fill(bytesAt(layer, rowAfter(sequence, 0)), uint8_t{0});
     for (int64_t at = present / kPageTokens; at * kPageTokens < newLength;
          ++at) {
       uint8_t &own = slotsOf(page(sequence, at), i);
@@ -300,7 +321,7 @@ SequenceState::extend(SequenceId sequence, int64_t newLength, size_t program) {
     }
     present = std::max(present, newLength);
     if (!group.fixed.empty())
-      entry.oldest = std::max(entry.oldest, newLength - group.states + 1);
+      entry.oldest = std::max(entry.oldest, newLength - statesOf(sequence) + 1);
   }
   return std::nullopt;
 }
@@ -407,6 +428,55 @@ void SequenceState::copyRow(const CacheGroup &group, int64_t from, int64_t to) {
     std::ranges::copy(bytesAt(layer, from), bytesAt(layer, to).begin());
 }
 
+size_t SequenceState::presentRow(SequenceId sequence) const {
+  const auto isFixed = [](const CacheGroup &of) { return !of.fixed.empty(); };
+  const auto group = static_cast<size_t>(std::ranges::find_if(groups, isFixed) -
+                                         groups.begin());
+  return static_cast<size_t>(lengthOf(sequence, group) % states);
+}
+
+bool SequenceState::reserveStates(SequenceId sequence) {
+  checkOpen(sequence);
+  if (bytesOfFixed == 0 || statesOf(sequence) > 1)
+    return true;
+  if (states == 1 || std::ssize(freeRows) < states - 1)
+    return false;
+  const std::span<PageId> rows = rowsOf(sequence);
+  const PageId own = rows.front();
+  const size_t present = presentRow(sequence);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (i == present)
+      continue;
+    rows[i] = freeRows.back();
+    freeRows.pop_back();
+  }
+  // Programs of other lengths have their states elsewhere.
+  for (size_t i = 0; i < groups.size(); ++i)
+    copyRow(groups[i], own, rowAfter(sequence, lengthOf(sequence, i)));
+  return true;
+}
+
+void SequenceState::releaseStates(SequenceId sequence) {
+  checkOpen(sequence);
+  if (statesOf(sequence) == 1)
+    return;
+  const std::span<PageId> rows = rowsOf(sequence);
+  const size_t present = presentRow(sequence);
+  const PageId own = rows[present];
+  int64_t &oldest = sequences[sequence].oldest;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (groups[i].fixed.empty())
+      continue;
+    const int64_t known = lengthOf(sequence, i);
+    copyRow(groups[i], rowAfter(sequence, known), own);
+    oldest = std::max(oldest, known);
+  }
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (i != present)
+      freeRows.push_back(rows[i]);
+  std::ranges::fill(rows, own);
+}
+
 int64_t SequenceState::filled(SequenceId sequence, size_t group) {
   const int64_t total = sequences[sequence].length;
   int64_t positions = 0;
@@ -428,7 +498,7 @@ void SequenceState::load(SequenceId sequence, SnapshotId snapshot) {
     const int64_t known = snapshotLength(snapshot, i);
     const bool isHere = !group.isPaged || filled(sequence, i) >= known;
     lengthOf(sequence, i) = isHere ? known : 0;
-    copyRow(group, rowOf(snapshot, group), rowAfter(sequence, group, known));
+    copyRow(group, rowOf(snapshot), rowAfter(sequence, known));
   }
   sequences[sequence].oldest = sequences[sequence].length;
 }
@@ -460,7 +530,7 @@ SnapshotId SequenceState::snapshot(SequenceId sequence) {
         present <= position || position >= sequences[sequence].oldest;
     const int64_t known = isHere ? std::min(present, position) : 0;
     snapshotLength(id, i) = known;
-    copyRow(group, rowAfter(sequence, group, known), rowOf(id, group));
+    copyRow(group, rowAfter(sequence, known), rowOf(id));
   }
   return id;
 }
@@ -487,111 +557,4 @@ void SequenceState::drop(SnapshotId snapshot) {
 
 int64_t SequenceState::position(SnapshotId snapshot) const {
   return entryOf(snapshot).position;
-}
-
-//===----------------------------------------------------------------------===//
-// Bytes
-//===----------------------------------------------------------------------===//
-
-/// The first `size` of the bytes that are left.
-template <typename ByteType>
-static std::span<ByteType> takeFirst(std::span<ByteType> &left, size_t size) {
-  const std::span<ByteType> first = left.first(size);
-  left = left.subspan(size);
-  return first;
-}
-
-static void put(std::span<uint8_t> &left, std::span<const uint8_t> part) {
-  std::ranges::copy(part, takeFirst(left, part.size()).begin());
-}
-
-static void get(std::span<const uint8_t> &left, std::span<uint8_t> part) {
-  std::ranges::copy(takeFirst(left, part.size()), part.begin());
-}
-
-int64_t SequenceState::pageBytes() const {
-  int64_t bytes = std::ssize(groups);
-  for (const Cache &cache : memory)
-    if (cache.isCopied())
-      bytes += cache.stride;
-  return bytes;
-}
-
-void SequenceState::readPage(PageId page, std::span<uint8_t> to) const {
-  put(to, groupsAt(slots, page));
-  for (const Cache &cache : memory)
-    if (cache.isCopied())
-      put(to, bytesIn(cache, page));
-}
-
-std::optional<PageId> SequenceState::fillPage(std::span<const uint8_t> from,
-                                              int64_t positions) {
-  const std::span<const uint8_t> own = takeFirst(from, groups.size());
-  const auto isRun = [&](size_t group) { return own[group] >= positions; };
-  const auto fits = [](uint8_t slots) { return slots <= kPageTokens; };
-  if (freeCount == 0 || !std::ranges::all_of(groupsOf[0], isRun) ||
-      !std::ranges::all_of(own, fits))
-    return std::nullopt;
-  const PageId page = takePage();
-  std::ranges::copy(own, groupsAt(slots, page).begin());
-  for (const Cache &cache : memory)
-    if (cache.isCopied())
-      get(from, bytesIn(cache, page));
-  return page;
-}
-
-std::optional<PageId> SequenceState::adoptPage(SequenceId sequence,
-                                               std::span<const uint8_t> from) {
-  const std::optional<PageId> page = fillPage(from, kPageTokens);
-  if (page)
-    append(sequence, *page, kPageTokens);
-  return page;
-}
-
-std::optional<PageId> SequenceState::adoptKept(std::span<const uint8_t> from,
-                                               int64_t positions) {
-  const std::optional<PageId> page = fillPage(from, positions);
-  if (!page)
-    return std::nullopt;
-  keep(*page);
-  releasePage(*page);
-  return page;
-}
-
-int64_t SequenceState::snapshotBytes() const {
-  auto bytes = static_cast<int64_t>(groups.size() * sizeof(int64_t));
-  for (const CacheGroup &group : groups)
-    for (const CacheGroup::FixedLayer &layer : group.fixed)
-      bytes += layer.bytes;
-  return bytes;
-}
-
-void SequenceState::readSnapshot(SnapshotId snapshot,
-                                 std::span<uint8_t> to) const {
-  entryOf(snapshot);
-  for (const int64_t known : groupsAt(snapshotLengths, snapshot))
-    put(to, {reinterpret_cast<const uint8_t *>(&known), sizeof(known)});
-  for (const CacheGroup &group : groups)
-    for (const CacheGroup::FixedLayer &layer : group.fixed)
-      put(to, bytesAt(layer, rowOf(snapshot, group)));
-}
-
-std::optional<SnapshotId>
-SequenceState::adoptSnapshot(int64_t position, std::span<const uint8_t> from) {
-  const auto free = std::ranges::find(snapshots, false, &Snapshot::taken);
-  if (free == snapshots.end())
-    return std::nullopt;
-  const auto id = static_cast<SnapshotId>(free - snapshots.begin());
-  for (size_t i = 0; i < groups.size(); ++i) {
-    int64_t &known = snapshotLength(id, i);
-    get(from, {reinterpret_cast<uint8_t *>(&known), sizeof(known)});
-    const bool isForward = std::ranges::count(groupsOf[0], i) > 0;
-    if (known < (isForward ? position : 0) || known > position)
-      return std::nullopt;
-  }
-  for (const CacheGroup &group : groups)
-    for (const CacheGroup::FixedLayer &layer : group.fixed)
-      get(from, bytesAt(layer, rowOf(id, group)));
-  *free = {true, kNone, position};
-  return id;
 }

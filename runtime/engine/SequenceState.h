@@ -17,11 +17,17 @@
 // they became free.
 //
 // The fixed caches have the fixed state of each sequence: that after its last
-// position and, if programs can step back, those after the positions before.
-// A snapshot is a copy of the last one. So a sequence of a model with fixed
-// caches can lose its last positions only if it loses all, still has the state
-// of that length, or has a snapshot there. After a branch or a snapshot it has
-// one state.
+// position and, while it has reserved rows for them, those after the positions
+// before, as far as programs can step back. A snapshot is a copy of the last
+// one. So a sequence of a model with fixed caches can lose its last positions
+// only if it loses all, still has the state of that length, or has a snapshot
+// there. After a branch or a snapshot it has one state.
+//
+// A sequence has a row of the fixed caches, and takes further ones of a pool
+// while it keeps several states. Its row of the page tables ends with the
+// numbers of its rows, by the length modulo their number (Context::caches). All
+// are the same while it keeps one state. So no state is copied when it takes or
+// returns rows.
 //
 //===----------------------------------------------------------------------===//
 
@@ -59,6 +65,8 @@ struct StateLimits {
   int64_t context;
   /// Maximum number of snapshots.
   int32_t snapshots = 0;
+  /// Maximum number of sequences that keep several states.
+  int32_t stepping = INT32_MAX;
   /// Ends the text of describeFull.
   std::string whyNotMore = {};
 };
@@ -96,6 +104,23 @@ public:
     return static_cast<int32_t>(snapshots.size());
   }
   int32_t freeSnapshots() const;
+  /// Maximum number of sequences that keep several states; 0 if the model
+  /// cannot step back, or needs none for it.
+  int32_t maxStepping() const { return stepping; }
+  /// Makes a sequence keep the states after its last LimitsInfo::stepBack
+  /// positions, from the next ones on. Returns false if it cannot because
+  /// others do. Does nothing without fixed caches.
+  bool reserveStates(SequenceId sequence);
+  /// Makes a sequence keep its last state alone.
+  void releaseStates(SequenceId sequence);
+  /// The row of the fixed caches with the state of a sequence after `length`
+  /// positions.
+  int64_t rowAfter(SequenceId sequence, int64_t length) const {
+    return states == 1 ? sequence
+                       : tables[static_cast<size_t>((sequence + 1) * stride -
+                                                    states + length % states)];
+  }
+
   /// [sequence][pageTableStride()], for Context::pageTables.
   const PageId *pageTables() const { return tables.data(); }
   int64_t pageTableStride() const { return stride; }
@@ -127,8 +152,8 @@ public:
   void truncate(SequenceId sequence, int64_t length);
   /// The greatest length up to `length` at which the state of a sequence is
   /// known: every length without fixed caches, otherwise 0, the present length,
-  /// up to LimitsInfo::stepBack lengths before, and the lengths of the
-  /// sequence's snapshots.
+  /// up to LimitsInfo::stepBack lengths before that have run since
+  /// reserveStates, and the lengths of the sequence's snapshots.
   int64_t reachable(SequenceId sequence, int64_t length) const;
   /// Extends a sequence to `length` positions, which a program will run.
   /// Changes nothing and returns PastContext or NoPage if that is not possible.
@@ -275,14 +300,21 @@ private:
   /// The positions of a sequence whose slots its pages have without a gap.
   int64_t filled(SequenceId sequence, size_t group);
 
-  // The fixed caches have the rows of each sequence, then one for each
-  // snapshot. At length 0, any row: `extend` fills it with zeros.
-  static int64_t rowAfter(SequenceId sequence, const CacheGroup &group,
-                          int64_t length) {
-    return sequence * group.states + length % group.states;
+  /// The numbers of a sequence's rows, by the length modulo their number.
+  std::span<PageId> rowsOf(SequenceId sequence) {
+    return {table(sequence + 1) - states, static_cast<size_t>(states)};
   }
-  int64_t rowOf(SnapshotId snapshot, const CacheGroup &group) const {
-    return maxSequences() * group.states + snapshot;
+  /// How many states a sequence keeps.
+  int64_t statesOf(SequenceId sequence) const {
+    return rowAfter(sequence, 0) == rowAfter(sequence, 1) ? 1 : states;
+  }
+  /// The row in which a sequence has the state of the first group that has any,
+  /// as an index of rowsOf.
+  size_t presentRow(SequenceId sequence) const;
+  // The fixed caches have the rows of all sequences, then one for each
+  // snapshot. At length 0, `extend` fills a row with zeros.
+  int64_t rowOf(SnapshotId snapshot) const {
+    return maxSequences() + stepping * (states - 1) + snapshot;
   }
   std::span<uint8_t> bytesAt(const CacheGroup::FixedLayer &layer,
                              int64_t row) const;
@@ -310,6 +342,9 @@ private:
   int64_t context;
   std::string whyNotMore;
   int64_t bytesOfFixed;
+  /// CacheInfo::states of the fixed caches.
+  int64_t states;
+  int32_t stepping;
   int64_t stride;
   std::vector<CacheGroup> groups;
   /// Indices of the groups of each program.
@@ -317,6 +352,8 @@ private:
   std::vector<Cache> memory;
   std::vector<uint8_t *> bases;
   std::vector<PageId> tables;
+  /// Rows of the fixed caches that no sequence has.
+  std::vector<PageId> freeRows;
   std::vector<Sequence> sequences;
   std::vector<Snapshot> snapshots;
   /// [sequence], [snapshot] and [page], each [group].

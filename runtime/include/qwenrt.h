@@ -426,7 +426,10 @@ int32_t qwen_open_sequence(qwen_model *model);
    maximum number of sequences is open, or if no page is left to copy the last
    one. Of a model with fixed state (the manifest's "caches"), only all
    positions can be copied, or up to "step_back" (the manifest's "limits") fewer
-   that are still there; else returns QWEN_ERROR_NO_SNAPSHOT. */
+   that are still there; else returns QWEN_ERROR_NO_SNAPSHOT. The states of
+   these positions take memory for each sequence. Sequences that are opened when
+   it is short, or beside 4 others where `speculate` of qwen_options has drafts,
+   have the last state only. */
 int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence,
                              int64_t length);
 

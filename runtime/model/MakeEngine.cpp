@@ -58,6 +58,8 @@ startDraftModel(const Model &model, const std::string &file,
   checkTokens(model, drafting->model);
   options.snapshotBytes = 0;
   options.callTokens = 0;
+  // Each of its sequences steps back.
+  options.speculate = Speculate::Off;
   options.kvPages = std::max(1, options.sequences) * draftPagesOf(manifest);
   drafting->engine = std::make_unique<Engine>(drafting->model.artifact(), pool,
                                               budget, options);

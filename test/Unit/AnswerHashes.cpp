@@ -177,6 +177,8 @@ private:
     int64_t count = 2;
     if (state.fixedBytes())
       count = std::min(count, engine.manifest().forward().limits.stepBack);
+    for (const SequenceId sequence : open)
+      state.reserveStates(sequence);
     for (int64_t part : {1, 2, 3}) {
       advance([&](int64_t length) { return length * part / 4; });
       std::vector<Token> others;

@@ -257,6 +257,16 @@ TEST(DraftPace, LikelierAnswersGetTheRows) {
   EXPECT_GT(pace.chance(shares[1], 5), 0.8);
   // What follows a wrong draft is not counted.
   EXPECT_EQ(shares[0].classes[4].all, 0);
+  // Where few answers may have drafts, the likeliest have them.
+  for (int i = 0; i < 30; ++i)
+    pace.accept(shares[0], 3, 1, 1);
+  for (const int64_t tracks : {2, 1, 0}) {
+    for (DraftWish &wish : wishes)
+      wish.count = 0;
+    pace.choose(wishes, 2, 4, tracks);
+    EXPECT_EQ(wishes[0].count > 0, tracks > 1);
+    EXPECT_EQ(wishes[1].count > 0, tracks > 0);
+  }
   // There may be no room.
   wishes[1].count = 0;
   pace.choose(wishes, 2, 0);

@@ -238,6 +238,33 @@ TEST_F(DrafterTest, DraftsStepBackWithoutASnapshot) {
   }
 }
 
+// The states of few answers are kept, so few have drafts in a step.
+TEST_F(DrafterTest, FewAnswersOfAHybridHaveDraftsInAStep) {
+  manifest = hashManifest(400, 64, /*fixed=*/true, kHashStepBack);
+  manifest.programs[0].limits.rows = 40;
+  entries = {steppingHashForward};
+  const auto run = [&](Speculate speculate) {
+    open({.sequences = 7, .speculate = speculate});
+    for (int32_t i = 0; i < 7; ++i)
+      add(requestOf(9 + i, 120, i));
+    finish();
+    return answers;
+  };
+  script = {};
+  const std::map<RequestId, Answer> known = run(Speculate::Auto);
+  for (const Speculate speculate : {Speculate::Off, Speculate::Auto}) {
+    draftFrom(known, true);
+    EXPECT_TRUE(run(speculate) == known);
+    const BatcherCounts counts = batcher->counts();
+    if (speculate == Speculate::Auto)
+      EXPECT_LE(counts.drafts, 4 * counts.steps);
+    else
+      EXPECT_GT(counts.drafts, 5 * counts.steps);
+    EXPECT_GT(counts.acceptedTokens, 100);
+    EXPECT_EQ(counts.promptTokens, 7 * 9 + 21);
+  }
+}
+
 TEST_F(DrafterTest, FailsWithItsRequests) {
   manifest.programs[0].limits.rows = 20;
   script.begin = [](const Track &track) {

@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <numeric>
+#include <random>
 
 using namespace qwen;
 using namespace qwen::test;
@@ -96,10 +98,48 @@ std::vector<Expected> LinearLayer::run(int64_t tokens, Random &random) const {
   return result;
 }
 
+namespace {
+/// The fixed caches of a layer for some sequences, each of which keeps as many
+/// states as the layer can step back and one more, or one.
+struct States {
+  /// The last entries of each sequence's row of the page tables.
+  std::vector<int32_t> tables;
+  int64_t count, stride;
+  std::vector<std::vector<uint8_t>> caches;
+
+  States(const LinearLayer &layer, size_t sequences, Random &random)
+      : count(layer.stepBack + 1), stride(count + random.between(0, 2)) {
+    const auto all = static_cast<int64_t>(sequences) * count;
+    std::vector<int32_t> rows(static_cast<size_t>(all));
+    std::iota(rows.begin(), rows.end(), 0);
+    // Without steps back, the number of a sequence is its row.
+    if (count > 1)
+      std::ranges::shuffle(rows, std::mt19937(static_cast<uint32_t>(
+                                     random.between(0, 1 << 30))));
+    tables.assign(sequences * static_cast<size_t>(stride), -1);
+    for (size_t s = 0; s < sequences; ++s) {
+      int32_t *own = tables.data() + static_cast<int64_t>(s + 1) * stride;
+      const bool keepsAll = random.between(0, 1);
+      for (int64_t i = 0; i < count; ++i)
+        *(own - count + i) = rows[s * static_cast<size_t>(count) +
+                                  static_cast<size_t>(keepsAll ? i : 0)];
+    }
+    for (int64_t floats : {3 * layer.channels(), layer.keyDim * layer.values()})
+      caches.emplace_back(sizeof(float) * static_cast<size_t>(all * floats));
+  }
+
+  /// The tokens that a sequence can lose.
+  int64_t stepBack(int32_t sequence) const {
+    const int32_t *end = tables.data() + (sequence + 1) * stride;
+    return *(end - 1) == *(end - count) ? 0 : count - 1;
+  }
+};
+} // namespace
+
 static void checkCall(const LinearLayer &layer, const Batch &batch,
                       const std::vector<std::vector<Expected>> &sequences,
-                      std::vector<std::vector<uint8_t>> &caches,
-                      Random &random) {
+                      States &states, Random &random) {
+  std::vector<std::vector<uint8_t>> &caches = states.caches;
   const auto tokens = std::ssize(batch.positions);
   Places at(layer, tokens, random);
   const auto expected = [&](int64_t i) -> const Expected & {
@@ -121,6 +161,8 @@ static void checkCall(const LinearLayer &layer, const Batch &batch,
   context.arena = at.arena.at<uint8_t>(0);
   context.sequences = batch.sequences.data();
   context.positions = batch.positions.data();
+  context.pageTables = states.tables.data();
+  context.pageTableStride = states.stride;
   const auto bytes = [&](size_t cache) {
     return std::ssize(caches[cache]) / std::ssize(sequences) /
            (layer.stepBack + 1);
@@ -178,14 +220,15 @@ static void checkCall(const LinearLayer &layer, const Batch &batch,
 
 /// The last tokens of some sequences again, after `batch`: as many as the
 /// states step back, or fewer.
-static Batch stepBack(const Batch &batch, int64_t most, Random &random) {
+static Batch stepBack(const Batch &batch, const States &states,
+                      Random &random) {
   std::map<int32_t, int32_t> ends;
   for (size_t i = 0; i < batch.positions.size(); ++i)
     ends[batch.sequences[i]] = batch.positions[i] + 1;
   Batch again;
   for (const auto &[sequence, end] : ends)
-    for (auto position = static_cast<int32_t>(
-             std::max<int64_t>(0, end - random.between(0, most)));
+    for (auto position = static_cast<int32_t>(std::max<int64_t>(
+             0, end - random.between(0, states.stepBack(sequence))));
          position < end; ++position) {
       again.sequences.push_back(sequence);
       again.positions.push_back(position);
@@ -194,7 +237,7 @@ static Batch stepBack(const Batch &batch, int64_t most, Random &random) {
 }
 
 TEST(LinearAttention, IsThatOfEachTokenAlone) {
-  for (uint32_t seed = 0; seed < 12; ++seed) {
+  for (uint32_t seed = 0; seed < 24; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
     const LinearLayer layer(random);
@@ -204,14 +247,11 @@ TEST(LinearAttention, IsThatOfEachTokenAlone) {
       lengths.push_back(random.between(1, 20));
       sequences.push_back(layer.run(lengths.back(), random));
     }
-    std::vector<std::vector<uint8_t>> caches;
-    for (int64_t floats : {3 * layer.channels(), layer.keyDim * layer.values()})
-      caches.emplace_back(sequences.size() * sizeof(float) *
-                          static_cast<size_t>((layer.stepBack + 1) * floats));
+    States states(layer, sequences.size(), random);
     for (const Batch &batch : randomBatches(lengths, random)) {
-      checkCall(layer, batch, sequences, caches, random);
-      checkCall(layer, stepBack(batch, layer.stepBack, random), sequences,
-                caches, random);
+      checkCall(layer, batch, sequences, states, random);
+      checkCall(layer, stepBack(batch, states, random), sequences, states,
+                random);
       if (testing::Test::HasFatalFailure())
         return;
     }

@@ -54,6 +54,13 @@ protected:
     EXPECT_EQ(rows, ids.size());
   }
 
+  /// Opens a sequence that keeps several states if the model can step back.
+  SequenceId openStepping() {
+    const SequenceId sequence = engine->state().open();
+    engine->state().reserveStates(sequence);
+    return sequence;
+  }
+
   void runRandomly(bool stepsBack);
 
   Manifest manifest;
@@ -104,7 +111,7 @@ TEST_F(FixedStateTest, StepsBackToEachOfTheLastLengths) {
   for (int64_t back = 0; back <= kHashStepBack; ++back) {
     open({.sequences = 3, .snapshotBytes = 128}, /*stepsBack=*/true);
     SequenceState &state = engine->state();
-    const SequenceId a = state.open(), b = state.open();
+    const SequenceId a = openStepping(), b = openStepping();
     Tokens tokens, others;
     run(b, {9}, others);
     run(a, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, tokens);
@@ -121,6 +128,7 @@ TEST_F(FixedStateTest, StepsBackToEachOfTheLastLengths) {
     // A snapshot and a branch have the present state only.
     const SnapshotId snapshot = state.snapshot(a);
     const SequenceId child = state.branch(a, std::ssize(tokens) - 1);
+    EXPECT_TRUE(state.reserveStates(child));
     EXPECT_EQ(state.reachable(child, std::ssize(tokens) - 2), 0);
     Tokens childTokens(tokens.begin(), tokens.end() - 1);
     run(child, {7, 8}, childTokens);
@@ -137,6 +145,45 @@ TEST_F(FixedStateTest, StepsBackToEachOfTheLastLengths) {
   }
 }
 
+// With drafts, few sequences can step back at a time, and any of them.
+TEST_F(FixedStateTest, FewSequencesKeepSeveralStates) {
+  open({.sequences = 9, .speculate = Speculate::Auto}, /*stepsBack=*/true);
+  SequenceState &state = engine->state();
+  constexpr int32_t kMost = 4;
+  ASSERT_EQ(state.maxStepping(), kMost);
+  std::vector<Tokens> tokens(9);
+  std::vector<SequenceId> ids;
+  for (Tokens &of : tokens)
+    run(ids.emplace_back(state.open()), {1, 2, 3, 4, 5}, of);
+  for (int turn = 0; turn < 9; ++turn) {
+    const auto first = static_cast<size_t>(turn);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const SequenceId of = ids[(first + i) % ids.size()];
+      EXPECT_EQ(state.reserveStates(of), i < kMost) << i;
+    }
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const size_t at = (first + i) % ids.size();
+      const int64_t length = std::ssize(tokens[at]);
+      run(ids[at], {6, 7, 8 + turn}, tokens[at]);
+      EXPECT_EQ(state.reachable(ids[at], length + 1),
+                i < kMost ? length + 1 : 0);
+      if (i < kMost) {
+        state.truncate(ids[at], length + 1);
+        tokens[at].resize(static_cast<size_t>(length + 1));
+      }
+      state.releaseStates(ids[at]);
+      EXPECT_EQ(state.reachable(ids[at], std::ssize(tokens[at]) - 1), 0);
+    }
+  }
+  for (const SequenceId id : ids) {
+    state.reserveStates(id);
+    state.close(id);
+  }
+  // A closed sequence has returned its rows.
+  for (int32_t i = 0; i < kMost; ++i)
+    EXPECT_TRUE(state.reserveStates(state.open()));
+}
+
 // Random sequences that branch, lose positions and take states back.
 TEST_F(FixedStateTest, IsThatAfterTheTokensOfItsSequence) {
   for (bool stepsBack : {false, true})
@@ -148,7 +195,10 @@ void FixedStateTest::runRandomly(bool stepsBack) {
   const auto below = [&](size_t n) {
     return static_cast<size_t>(random() % n);
   };
-  open({.sequences = 4, .snapshotBytes = 3 * 128 + 1}, stepsBack);
+  open({.sequences = 6,
+        .snapshotBytes = 3 * 128 + 1,
+        .speculate = Speculate::Auto},
+       stepsBack);
   SequenceState &state = engine->state();
   std::map<SequenceId, Tokens> sequences;
   std::map<SnapshotId, Tokens> snapshots;
@@ -163,13 +213,13 @@ void FixedStateTest::runRandomly(bool stepsBack) {
     Tokens &tokens = chosen->second;
     const auto reached = static_cast<size_t>(state.reachable(
         sequence, static_cast<int64_t>(below(tokens.size() + 1))));
-    switch (below(6)) {
+    switch (below(8)) {
     case 0:
       state.truncate(sequence, static_cast<int64_t>(reached));
       tokens.resize(reached);
       break;
     case 1:
-      if (sequences.size() < 4)
+      if (sequences.size() < 6)
         sequences[state.branch(sequence, static_cast<int64_t>(reached))] = {
             tokens.begin(), tokens.begin() + static_cast<int64_t>(reached)};
       break;
@@ -191,6 +241,12 @@ void FixedStateTest::runRandomly(bool stepsBack) {
           state.restore(sequence, snapshot);
           tokens = of;
         }
+      break;
+    case 5:
+      if (below(2))
+        state.reserveStates(sequence);
+      else
+        state.releaseStates(sequence);
       break;
     case 4:
       if (below(4) == 0 || tokens.size() > 180) {
@@ -217,7 +273,7 @@ TEST_F(FixedStateTest, ANumberThatIsNotFiniteTakesASequenceBack) {
     const bool hasSnapshot = kept == 2;
     open({.sequences = 2, .snapshotBytes = 128}, /*stepsBack=*/kept == 3);
     SequenceState &state = engine->state();
-    const SequenceId a = state.open(), b = state.open();
+    const SequenceId a = openStepping(), b = state.open();
     Tokens tokens;
     run(a, {1, 2}, tokens);
     if (hasSnapshot)

@@ -61,7 +61,11 @@ void hashForwardOf(const Context *context, int32_t thread, int32_t) {
     [[maybe_unused]] const auto state = [&](int64_t token,
                                             int64_t length) -> uint64_t & {
       constexpr int64_t states = std::max<int64_t>(kStates, 1);
-      const int64_t row = context->sequences[token] * states + length % states;
+      const int64_t end =
+          (context->sequences[token] + 1) * context->pageTableStride;
+      const int64_t row =
+          states == 1 ? context->sequences[token]
+                      : context->pageTables[end - states + length % states];
       return *reinterpret_cast<uint64_t *>(context->caches[1] + row * 128 + 64);
     };
     int64_t row = 0;

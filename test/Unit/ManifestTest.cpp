@@ -138,6 +138,9 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/programs/0/limits/step_back", 1025,
         "programs[0].limits.step_back is 1025 when an integer from 0 to 1024 "
         "is needed");
+  check("/programs/0/limits/step_back", 2,
+        "programs[0].limits.step_back is 2 when 0, or state_rows beside it "
+        "(compile the model again), is needed");
   check("/programs/0/limits/rows", 9,
         "programs[0].limits.rows is 9 when an integer from 1 to 8 is needed");
   check("/programs/0/arena_bytes", -5,

@@ -52,7 +52,7 @@ protected:
   /// The byte of layer `layer` in the state after `length` positions.
   uint8_t &byteOf(SequenceId sequence, int64_t layer, int64_t length) {
     return state
-        ->caches()[1][(int64_t{sequence} * 3 + length % 3) * 192 + layer * 64];
+        ->caches()[1][state->rowAfter(sequence, length) * 192 + layer * 64];
   }
 };
 } // namespace
@@ -134,6 +134,7 @@ TEST_F(ProgramStateTest, APrefixHasWhatItsPagesHave) {
 // A snapshot has the state of each program after the positions that it had run.
 TEST_F(FixedProgramStateTest, SnapshotsAndStepsBackAreOfAllPrograms) {
   const SequenceId a = state->open();
+  EXPECT_TRUE(state->reserveStates(a));
   for (int64_t length = 1; length <= 10; ++length) {
     state->extend(a, length);
     byteOf(a, 0, length) = byteOf(a, 1, length) = static_cast<uint8_t>(length);

@@ -111,6 +111,7 @@ static ordered_json describeSizes(const CheckpointFacts &facts, double speed) {
   own["kv_format"] = compiled.kv;
   own["kv_bytes_a_token"] = compiled.positionBytes;
   own["state_bytes_a_sequence"] = compiled.sequenceBytes;
+  own["step_back_bytes_a_sequence"] = compiled.stepBackBytes;
   ordered_json all = ordered_json::array();
   for (const FormatSize &size : facts.formats) {
     ordered_json row = {{"format", size.name}, {"weight_bytes", size.bytes}};

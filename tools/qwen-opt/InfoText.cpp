@@ -4,6 +4,7 @@
 
 #include "PrintSummary.h"
 
+#include "qwen/ABI/Caches.h"
 #include "qwen/Support/Text.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -77,8 +78,10 @@ static void printSizes(const ordered_json &all, llvm::raw_ostream &out) {
                   all["context"].get<uint64_t>())
       << " for the context\n";
   if (own["state_bytes_a_sequence"] != 0)
-    out << "state       " << own["state_bytes_a_sequence"].dump()
-        << " bytes a sequence\n";
+    out << "state       "
+        << describeStates(own["state_bytes_a_sequence"],
+                          own["step_back_bytes_a_sequence"])
+        << "\n";
   out << "arena       " << bytesText(own["arena_bytes"]) << "\n";
   const ordered_json &machine = all["machine"];
   out << llvm::formatv("memory      {0:f1} GB/s",

@@ -4,6 +4,7 @@
 
 #include "MeasuredLoss.h"
 #include "calibration/Calibration.h"
+#include "qwen/ABI/Caches.h"
 #include "qwen/Quantizers/InputMoments.h"
 #include "qwen/Support/Text.h"
 
@@ -134,7 +135,8 @@ void qwen::printSummary(const std::string &name, const CompileSummary &summary,
       << " bytes a token, " << summary.positionBytes * kPageTokens
       << " a page of " << kPageTokens << '\n';
   if (summary.sequenceBytes)
-    out << "  state: " << summary.sequenceBytes << " bytes a sequence\n";
+    out << "  state: "
+        << describeStates(summary.sequenceBytes, summary.stepBackBytes) << '\n';
   for (size_t i = 0; i < summary.targets.size(); ++i)
     out << "  kernels"
         << (summary.targets.size() > 1 ? " of " + summary.targets[i] : "")

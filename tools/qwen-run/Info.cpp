@@ -130,10 +130,11 @@ static void printText(const Artifact &artifact,
   out << "kv cache   " << describeKvFormats(manifest.caches) << ", "
       << manifest.kv.tokenBytes << " bytes a token, " << manifest.kv.pageBytes
       << " a page of " << kPageTokens << "\n";
-  if (const int64_t bytes = sequenceBytesOf(manifest.caches)) {
-    out << "state      " << bytes << " bytes a sequence";
+  if (const int64_t bytes = bytesOf(manifest.caches, CacheKind::Fixed)) {
+    out << "state      "
+        << describeStates(bytes, stepBackBytesOf(manifest.caches));
     if (const int64_t most = manifest.forward().limits.stepBack)
-      out << ", which can step back " << most << " tokens";
+      out << " " << most << " tokens";
     out << "\n";
   }
   out << "code       " << bytesText(header.code.size) << "\n"

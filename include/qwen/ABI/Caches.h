@@ -44,13 +44,12 @@ struct CacheInfo {
   /// The numbers of the layers, in ascending order, which is their order in a
   /// page or in a state.
   std::vector<int64_t> layers;
-  /// How many states before the last one a sequence keeps in a fixed cache.
+  /// How many states before the last one a sequence can keep in a fixed cache.
   int64_t stepBack = 0;
   /// The format of keys and values, in a paged cache.
   std::optional<KvFormat> format = {};
 
-  /// States that a fixed cache keeps of a sequence. Row n modulo this number
-  /// has the state after n positions.
+  /// States that a sequence can have in a fixed cache.
   int64_t states() const { return stepBack + 1; }
   /// Bytes of all layers: of a position or of a state.
   int64_t bytes() const {
@@ -81,8 +80,13 @@ int64_t bytesOf(std::span<const CacheInfo> caches, CacheKind kind);
 /// layers", or "none" without a paged cache.
 std::string describeKvFormats(std::span<const CacheInfo> caches);
 
-/// Bytes of all states of a sequence.
-int64_t sequenceBytesOf(std::span<const CacheInfo> caches);
+/// Bytes of the states that a sequence keeps while it can step back, beside its
+/// last one.
+int64_t stepBackBytesOf(std::span<const CacheInfo> caches);
+
+/// The bytes of a state and of the others: "20 bytes a sequence, and 60 more
+/// while it can step back".
+std::string describeStates(int64_t bytes, int64_t stepBackBytes);
 
 } // namespace qwen
 

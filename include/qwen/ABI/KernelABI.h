@@ -48,11 +48,13 @@ struct Context {
   /// Base of the arena: the program's "arena_bytes" bytes or more.
   uint8_t *arena;
   /// Base of each cache (mergeCache). Page p of a paged cache begins at
-  /// p * stride, the states of sequence s in a fixed one at
-  /// s * states * stride (CacheInfo). In a page of "kv", a layer has the
-  /// keys of each KV head, then the values of each (KvLayout). State n % states
-  /// is that after n tokens, and 0 before the first. A call writes those after
-  /// the last tokens of each sequence.
+  /// p * stride (CacheInfo), and so does row r of a fixed one. In a page of
+  /// "kv", a layer has the keys of each KV head, then the values of each
+  /// (KvLayout). A row is the state of a sequence after n tokens, and 0 before
+  /// the first. With one state a sequence, r is its number; with more, entry
+  /// n % states of the last `states` of its row in pageTables. A call writes
+  /// the states after the last tokens of each sequence, or the last one alone
+  /// if all entries are the same.
   uint8_t *const *caches;
   /// Token ids, [tokens].
   const int32_t *tokenIds;
@@ -67,7 +69,7 @@ struct Context {
   const int32_t *ropePositions;
   const int32_t *windows;
   /// Page numbers of each sequence, [sequence][pageTableStride]; entry p is
-  /// the page of positions 64p .. 64p+63.
+  /// the page of positions 64p .. 64p+63. Rows of fixed caches may end a row.
   const int32_t *pageTables;
   /// What the call has of each count.
   CountOfCall counts[kMostCounts];

@@ -181,9 +181,9 @@ struct CompileSummary {
   uint64_t resultBytes;
   /// The formats of keys and values (describeKvFormats).
   std::string kv;
-  /// Bytes of the paged caches for a position, and of the fixed caches for a
-  /// sequence, all its states.
-  int64_t positionBytes, sequenceBytes;
+  /// Bytes of the paged caches for a position, of the fixed caches for a
+  /// sequence, and of the further states of one that can step back.
+  int64_t positionBytes, sequenceBytes, stepBackBytes;
   /// Absent for a model with experts: its work depends on the experts that
   /// tokens choose.
   std::optional<CalibrationWork> calibration;

@@ -99,8 +99,10 @@ static json describeLimits(mlir::func::FuncOp program) {
   json limits = {{"tokens", *limitOf(program, *names.begin())}};
   if (const auto rows = limitOf(program, kWantedName))
     limits["rows"] = *rows;
-  if (program->hasAttr(kStepBackAttr))
+  if (program->hasAttr(kStepBackAttr)) {
     limits["step_back"] = toJson(program->getAttr(kStepBackAttr));
+    limits["state_rows"] = true;
+  }
   for (mlir::StringAttr name : llvm::drop_begin(names))
     limits["counts"].push_back(
         {{"name", name.str()}, {"most", *limitOf(program, name)}});

@@ -21,11 +21,19 @@ QWEN_ENTRY(DeltaGates, DeltaGates) {
            });
 }
 
+/// Whether the sequence of `token` keeps several states.
+static bool keepsStates(const Context *context, int64_t token,
+                        Tokens stepBack) {
+  const int32_t *rows = stateRowsOf(context, token, stepBack + 1);
+  return rows[0] != rows[1];
+}
+
 /// Calls compute(first, count, after) for consecutive tokens of a sequence,
 /// which read and write the state after `after` tokens from `first` on
-/// (stateAt). Each of the last `stepBack` tokens has a call of its own, so that
-/// the state before it remains: copy(first, after) makes the state of a call
-/// from the one before `first`.
+/// (stateAt). In a sequence that keeps several states, each of the last
+/// `stepBack` tokens has a call of its own, so that the state before it
+/// remains: copy(first, after) makes the state of a call from the one before
+/// `first`.
 template <typename Copy, typename Compute>
 QWEN_SPECIALISED static void forSequences(const Context *context,
                                           Tokens stepBack, const Copy &copy,
@@ -34,7 +42,7 @@ QWEN_SPECIALISED static void forSequences(const Context *context,
     for (end = token + 1; end < context->tokens(); ++end)
       if (context->sequences[end] != context->sequences[token])
         break;
-    if (stepBack == 0) {
+    if (stepBack == 0 || !keepsStates(context, token, stepBack)) {
       compute(token, end - token, 0);
       continue;
     }

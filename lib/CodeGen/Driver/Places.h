@@ -86,21 +86,31 @@ inline uint8_t *pageOf(const Context *context, int64_t token, int64_t page,
   return context->caches[cache] + context->pageTables[first + page] * bytes;
 }
 
+/// The rows of fixed caches in which the sequence of `token` keeps `states`
+/// states, by the position modulo `states`. All are the same while it keeps
+/// one.
+inline const int32_t *stateRowsOf(const Context *context, int64_t token,
+                                  int64_t states) {
+  return context->pageTables - states +
+         (context->sequences[token] + 1) * context->pageTableStride;
+}
+
 /// The state of the sequence of `token` in the fixed cache `cache`, from byte
 /// `layer` on: the one before `token`, or after `after` tokens more. A state
-/// has `bytes`. A sequence also has the `stepBack` states before the present
-/// one.
+/// has `bytes`. A sequence can also have the `stepBack` states before the
+/// present one.
 template <typename T = float>
 inline T *stateAt(const Context *context, int64_t token, CacheId cache,
                   Bytes bytes, Tokens stepBack, CacheOffset layer,
                   int64_t after = 0) {
-  // In this order, code without steps back is the same as code for a single
-  // state.
   uint8_t *base = context->caches[cache];
   const int64_t states = stepBack + 1;
-  const int64_t state = context->sequences[token] * states +
-                        (context->positions[token] + after) % states;
-  return reinterpret_cast<T *>(base + state * bytes + layer);
+  const int64_t row =
+      stepBack == 0
+          ? context->sequences[token]
+          : stateRowsOf(context, token,
+                        states)[(context->positions[token] + after) % states];
+  return reinterpret_cast<T *>(base + row * bytes + layer);
 }
 
 } // namespace qwen::driver

@@ -136,14 +136,17 @@ DraftModel::DraftModel(Engine &target, Engine &draft)
   const int64_t logits = manifest.model.outputWidth();
   const int64_t drawn = std::min(manifest.tokenLogits(program),
                                  target.manifest().model.tokenizerVocab);
-  const int64_t count = std::min<int64_t>(draft.state().maxSequences(),
-                                          draft.state().pages() /
-                                              ceilDiv(positions, kPageTokens));
+  SequenceState &state = draft.state();
+  const bool needsStates = state.fixedBytes() && stepBackOf(draft.manifest());
+  const int64_t count = std::min<int64_t>(
+      needsStates ? state.maxStepping() : state.maxSequences(),
+      state.pages() / ceilDiv(positions, kPageTokens));
   places.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     // A copy of a sampler would have no room.
     Place &place = places.emplace_back(
-        Place{draft.state().open(), Sampler(greedy, logits, drawn)});
+        Place{state.open(), Sampler(greedy, logits, drawn)});
+    state.reserveStates(place.sequence);
     place.ran.reserve(static_cast<size_t>(most));
     place.drafts.reserve(static_cast<size_t>(most));
   }
