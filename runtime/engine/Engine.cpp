@@ -107,8 +107,12 @@ static std::array<MemoryNeed, 8> memoryNeeds(const Manifest &manifest,
                 first = std::min(pages,
                                  ceilDiv(manifest.model.context, kPageTokens));
   const auto firstBytes = static_cast<uint64_t>(first) * page;
+  // PrefixCache has a page, and a snapshot with its last page.
+  const uint64_t process =
+      kProcessBytes +
+      (wanted.options.isStored ? page + (snapshot ? snapshot + page : 0) : 0);
   const bool needsWeights = wanted.options.lock || countsWeights;
-  return {{{.use = Process, .bytes = kProcessBytes, .least = kProcessBytes},
+  return {{{.use = Process, .bytes = process, .least = process},
            {.use = Calls, .bytes = calls, .least = calls},
            {.use = Sequences, .bytes = states, .least = states},
            {.use = Snapshots,

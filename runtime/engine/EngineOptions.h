@@ -44,6 +44,9 @@ struct EngineOptions {
 #define QWEN_ENGINE_OPTION(Part, Type, Field, Name, Short, Default, ...)       \
   Type Field = Default;
 #include "engine/EngineOptions.def"
+  /// Whether a PageStore keeps its pages and snapshots: copies of one each take
+  /// memory.
+  bool isStored = false;
 };
 
 } // namespace qwen

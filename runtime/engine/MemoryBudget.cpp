@@ -108,5 +108,6 @@ std::string MemoryBudget::describe() const {
 std::string MemoryBudget::describeLimit() const {
   const uint64_t others = taken - reclaimable;
   return source + " " + std::to_string(limit) + " bytes" +
-         (others ? " and other models have " + std::to_string(others) : "");
+         (others ? " and other models and caches have " + std::to_string(others)
+                 : "");
 }

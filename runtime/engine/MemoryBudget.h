@@ -38,17 +38,20 @@ enum class MemoryUse : uint8_t {
   Snapshots,
   /// Mapped weights. The system can take back the memory beyond the least.
   Weights,
+  /// Pages and snapshots that a store has not written yet.
+  Store,
 };
 
 /// The words of errors for the values of MemoryUse.
-inline constexpr std::array<std::string_view, 7> kMemoryUseWords = {
+inline constexpr std::array<std::string_view, 8> kMemoryUseWords = {
     "process",
     "calls",
     "states of sequences",
     "states to step back to",
     "the KV cache",
     "snapshots",
-    "locked weights"};
+    "locked weights",
+    "what waits for the disk"};
 
 /// Memory that an engine asks for.
 struct MemoryNeed {

@@ -18,8 +18,6 @@
 using namespace qwen;
 using std::chrono::steady_clock;
 
-/// What may wait to be written. More is not stored.
-static constexpr uint64_t kMostWaiting = uint64_t{256} << 20;
 /// Faults that are told one by one.
 static constexpr int kMostLines = 16;
 /// Removal goes on until this part of all bytes is free.
@@ -94,10 +92,20 @@ private:
 // DiskStore
 //===----------------------------------------------------------------------===//
 
+static MemoryLease takeWaiting(MemoryBudget &budget) {
+  // Pages in memory are of more use.
+  constexpr uint64_t kPartOfMemory = 16;
+  const MemoryNeed need = {.use = MemoryUse::Store,
+                           .bytes = DiskStore::kMostWaiting,
+                           .least = DiskStore::kLeastWaiting,
+                           .divisor = kPartOfMemory};
+  return budget.take("the prompt cache on disk", {&need, 1});
+}
+
 DiskStore::DiskStore(const std::filesystem::path &path, uint64_t most,
-                     LogFn logLine)
-    : folder(path, true), mostBytes(most), log(std::move(logLine)),
-      index(std::make_unique<Index>()) {
+                     MemoryBudget &budget, LogFn logLine)
+    : folder(path, true), mostBytes(most), lease(takeWaiting(budget)),
+      log(std::move(logLine)), index(std::make_unique<Index>()) {
   if (folder.tryLock()) {
     folder.removeTemporaries();
     folder.unlock();
@@ -230,7 +238,7 @@ void DiskStore::write(const PageName &name, const PageContent &content,
     // The disk is slower than the engine. What is left out is offered again
     // when its sequence ends.
     item.counts = &sums[content.root.artifact];
-    if (waitingBytes + bytes.size() > kMostWaiting && waitingBytes) {
+    if (waitingBytes + item.file.bytes > lease.bytes()) {
       ++item.counts->dropped;
       return;
     }
@@ -242,7 +250,7 @@ void DiskStore::write(const PageName &name, const PageContent &content,
     if (!waiting.try_emplace(name, made).second)
       return;
     order.push_back(made);
-    waitingBytes += bytes.size();
+    waitingBytes += made->file.bytes;
   }
   changed.notify_one();
 }
@@ -288,7 +296,7 @@ void DiskStore::work() {
                  [&] { return isEnding || !order.empty() || !used.empty(); });
     if (order.empty() && used.empty())
       return;
-    const std::vector<WaitingRef> batch = std::exchange(order, {});
+    std::vector<WaitingRef> batch = std::exchange(order, {});
     const std::vector<PageName> names = std::exchange(used, {});
     isWorking = true;
     lock.unlock();
@@ -306,19 +314,20 @@ void DiskStore::work() {
       folder.unlock();
       stopWriting("out of memory");
     }
+    for (const WaitingRef &item : batch)
+      if (item)
+        finish(*item);
     lock.lock();
     isWorking = false;
-    finish(batch);
     idle.notify_all();
   }
 }
 
-void DiskStore::finish(const std::vector<WaitingRef> &batch) {
-  for (const WaitingRef &item : batch) {
-    waitingBytes -= item->payload.size();
-    item->counts->failed += !item->isOnDisk;
-    waiting.erase(item->file.name);
-  }
+void DiskStore::finish(const Waiting &item) {
+  const std::lock_guard lock(mutex);
+  waitingBytes -= item.file.bytes;
+  item.counts->failed += !item.isOnDisk;
+  waiting.erase(item.file.name);
 }
 
 bool DiskStore::lockFolder() {
@@ -343,12 +352,14 @@ static int64_t wallNanoseconds() {
       .count();
 }
 
-void DiskStore::writeAllOf(const std::vector<WaitingRef> &batch) {
-  for (const WaitingRef &item : batch) {
+void DiskStore::writeAllOf(std::vector<WaitingRef> &batch) {
+  for (WaitingRef &item : batch) {
     // Another process may have written it.
     item->isOnDisk = fileOf(item->file.name).has_value();
     if (!isStopped && !item->isOnDisk)
       writeOne(*item);
+    finish(*item);
+    item.reset();
   }
 }
 

@@ -9,6 +9,7 @@
 #ifndef QWEN_RUNTIME_STORE_DISKSTORE_H
 #define QWEN_RUNTIME_STORE_DISKSTORE_H
 
+#include "engine/MemoryBudget.h"
 #include "engine/PageStore.h"
 #include "store/PromptFolder.h"
 
@@ -31,9 +32,15 @@ public:
   /// Gets a line without its end. Any thread may call it.
   using LogFn = std::function<void(const std::string &)>;
 
-  /// Opens or makes `folder`, whose files may have `mostBytes` together. Throws
-  /// Error if it cannot be used, or if the system gives no thread.
-  DiskStore(const std::filesystem::path &folder, uint64_t mostBytes, LogFn log);
+  /// What may wait to be written: the most, and the least where memory lacks.
+  static constexpr uint64_t kMostWaiting = uint64_t{256} << 20,
+                            kLeastWaiting = uint64_t{16} << 20;
+
+  /// Opens or makes `folder`, whose files may have `mostBytes` together. Takes
+  /// memory of `budget` for what waits. Throws Error if the folder cannot be
+  /// used, if memory lacks or if the system gives no thread.
+  DiskStore(const std::filesystem::path &folder, uint64_t mostBytes,
+            MemoryBudget &budget, LogFn log);
   /// Writes what waits.
   ~DiskStore() override;
   DiskStore(const DiskStore &) = delete;
@@ -92,10 +99,11 @@ private:
   /// Locks the folder for other processes. Returns false if the store ends and
   /// another process does not give it up.
   bool lockFolder();
-  void writeAllOf(const std::vector<WaitingRef> &batch);
+  /// Writes a batch, of which it leaves what a fault has hindered.
+  void writeAllOf(std::vector<WaitingRef> &batch);
   void writeOne(Waiting &item);
-  /// Removes a batch from what waits, and counts what is not on disk.
-  void finish(const std::vector<WaitingRef> &batch);
+  /// Removes an item from what waits, and counts one that is not on disk.
+  void finish(const Waiting &item);
   /// Notes the time of files that were used.
   void touch(const std::vector<PageName> &used);
   /// Reads the list of files again, and returns it.
@@ -110,6 +118,8 @@ private:
 
   PromptFolder folder;
   const uint64_t mostBytes;
+  /// For what waits.
+  const MemoryLease lease;
   const LogFn log;
   std::atomic<int> linesTold = 0;
   std::atomic<bool> isStopped = false;

@@ -230,11 +230,14 @@ def chats_in_the_terminal(folder):
 def refused():
     link = WORK / "link"
     link.symlink_to(WORK)
-    for options, error in ((("--cache-dir", link), f"{link} is a symbolic link"), (("--cache-dir", MODEL), "is no folder"),
-                           (("--cache-dir", WORK / "new", "--no-prefix-cache"), "--cache-dir excludes --no-prefix-cache")):
+    waits = "the prompt cache on disk needs at least 16777216 bytes of memory (what waits for the disk 16777216) when --max-memory allows 10485760 bytes"
+    for options, error, expected in ((("--cache-dir", link), f"{link} is a symbolic link", 1), (("--cache-dir", MODEL), "is no folder", 1),
+                                     (("--cache-dir", WORK / "new", "--no-prefix-cache"), "--cache-dir excludes --no-prefix-cache", 1),
+                                     (("--cache-dir", WORK / "new", "--max-memory", "10m"), waits, 4),
+                                     (("--cache-dir", WORK / "new", "--max-memory", "20m"), "20971520 bytes and other models and caches have 1", 4)):
         command = ["qwen-run", "serve", MODEL, "--listen", "127.0.0.1:0", *options]
         process = subprocess.run([str(c) for c in command], capture_output=True, text=True)
-        expect(f"status and lines of {options}", (process.returncode, process.stderr.count("\n")), (1, 1))
+        expect(f"status and lines of {options}", (process.returncode, process.stderr.count("\n")), (expected, 1))
         checks.check(error in process.stderr, f"{options}: {process.stderr!r}")
 
 

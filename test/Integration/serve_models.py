@@ -191,7 +191,7 @@ def memory():
     isBusy = metric(server, "vllm:num_requests_running", A)
     if isBusy:
         expect("no room", busy, (503, f'cannot load "{B}": {B} needs {large} bytes of memory when --max-memory allows '
-                                      f"{small + large - 1} bytes and other models have {small}"))
+                                      f"{small + large - 1} bytes and other models and caches have {small}"))
         expect("a busy model", error(server, "/models/unload", model=A),
                (409, f"{A} answers 1 request; it can be unloaded when none is left"))
     checks.check(response.read().endswith(b"[DONE]\n\n"), "a stream was cut")
@@ -202,7 +202,7 @@ def memory():
     server = start(SMALL, LARGE, "--max-memory", large - 1)
     server.post("/v1/completions", model=A, **PROMPT)
     expect("a model that cannot fit", error(server, "/v1/completions", model=B, **PROMPT),
-           (503, f'cannot load "{B}": {B} needs {large} bytes of memory when --max-memory allows {large - 1} bytes and other models have {small}'))
+           (503, f'cannot load "{B}": {B} needs {large} bytes of memory when --max-memory allows {large - 1} bytes and other models and caches have {small}'))
     expect("the other one", state(server, A), "loaded")
     server.stop()
 

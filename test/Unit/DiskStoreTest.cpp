@@ -37,7 +37,7 @@ struct Content {
 class DiskStoreTest : public testing::Test {
 protected:
   std::unique_ptr<DiskStore> open(uint64_t most = 1 << 20) {
-    return std::make_unique<DiskStore>(folder, most,
+    return std::make_unique<DiskStore>(folder, most, *budget,
                                        [this](const std::string &line) {
                                          const std::lock_guard lock(mutex);
                                          lines.push_back(line);
@@ -77,6 +77,7 @@ protected:
 
   TempDir dir;
   fs::path folder = dir.path() / "a" / "cache";
+  std::shared_ptr<MemoryBudget> budget = std::make_shared<MemoryBudget>();
   std::mutex mutex;
   std::vector<std::string> lines;
 };
@@ -347,6 +348,29 @@ TEST_F(DiskStoreTest, CountsByArtifact) {
   EXPECT_EQ(counts.lost, 1);
   EXPECT_EQ(counts.written, 0);
   EXPECT_EQ(store->counts("other").read, 0);
+}
+
+TEST_F(DiskStoreTest, WhatWaitsHasMemoryOfTheBudget) {
+  constexpr uint64_t kLeast = DiskStore::kLeastWaiting, kMore = 1 << 20;
+  // Beyond the least, it takes a part of what is left.
+  budget->limitTo(kLeast + 16 * kMore, "--max-memory");
+  {
+    const auto store = open(uint64_t{1} << 30);
+    EXPECT_EQ(budget->free(), 15 * kMore);
+    Content large;
+    const auto size = static_cast<size_t>(kLeast + kMore);
+    write(*store, large, bytesOf(1, size));
+    EXPECT_EQ(store->counts("model").dropped, 1);
+    write(*store, large, bytesOf(1, size - 1000));
+    EXPECT_EQ(store->counts("model").dropped, 1);
+    EXPECT_EQ(store->counts("model").written, 1);
+  }
+  EXPECT_EQ(budget->free(), kLeast + 16 * kMore);
+  budget->limitTo(kLeast - 1, "--max-memory");
+  EXPECT_EQ(test::messageOf([&] { open(); }),
+            "the prompt cache on disk needs at least 16777216 bytes of memory "
+            "(what waits for the disk 16777216) when --max-memory allows "
+            "16777215 bytes");
 }
 
 TEST_F(DiskStoreTest, CountsWhatIsNotWritten) {

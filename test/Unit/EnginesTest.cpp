@@ -145,8 +145,8 @@ TEST(MemoryBudget, GivesLeastFirstAndTheRestInOrder) {
     EXPECT_EQ(budget->free(), 0u);
     EXPECT_EQ(messageOf([&] { (void)budget->take("c", needs); }),
               "c needs at least 110 bytes of memory (calls 100, the KV cache "
-              "10) when --max-memory allows 1000 bytes and other models have "
-              "1000");
+              "10) when --max-memory allows 1000 bytes and other models and "
+              "caches have 1000");
   }
   EXPECT_EQ(budget->free(), 1000u);
 }
@@ -171,7 +171,7 @@ TEST(MemoryBudget, MappedWeightsMakeRoom) {
   EXPECT_EQ(messageOf([&] { (void)take(900); }),
             "model needs at least 1000 bytes of memory (the KV cache 100, "
             "locked weights 900) when --max-memory allows 1000 bytes and other "
-            "models have 600");
+            "models and caches have 600");
 }
 
 TEST(MemoryBudget, IsThatOfTheGroupOrTheMachine) {
@@ -219,7 +219,7 @@ TEST(Engines, ShareTheMemoryOfAProcess) {
   EXPECT_EQ(second->state().describeFull(),
             "all 2 pages of the KV cache are in use (--max-memory allows " +
                 std::to_string(2 * fixed + 13 * kPage) +
-                " bytes and other models have " +
+                " bytes and other models and caches have " +
                 std::to_string(fixed + 10 * kPage) + ")");
   const std::string message = messageOf([&] { pagesOf(budget); });
   EXPECT_TRUE(message.starts_with(needs + std::to_string(fixed + kPage) +
@@ -227,5 +227,8 @@ TEST(Engines, ShareTheMemoryOfAProcess) {
       << message;
   first.reset();
   EXPECT_EQ(pagesOf(budget)->state().pages(), 10);
+  // A store gets copies of pages.
+  EXPECT_EQ(leastMemory(model.artifact(), {.isStored = true}),
+            leastMemory(model.artifact(), {}) + kPage);
   unlink(path.c_str());
 }

@@ -138,8 +138,9 @@ TEST_F(ModelPoolTest, AModelWithRequestsIsNeverUnloaded) {
   const ModelPool::Lease used = wait(pool, 0);
   wait(pool, 1);
   waitUnloaded(pool, 1);
-  EXPECT_EQ(errorOf(pool, 2), "c needs 70 bytes of memory when --max-memory "
-                              "allows 100 bytes and other models have 40");
+  EXPECT_EQ(errorOf(pool, 2),
+            "c needs 70 bytes of memory when --max-memory "
+            "allows 100 bytes and other models and caches have 40");
   EXPECT_EQ(pool.status(0).state, ModelState::Loaded);
   EXPECT_EQ(pool.status(0).users, 1U);
   try {
@@ -154,8 +155,9 @@ TEST_F(ModelPoolTest, AModelWithRequestsIsNeverUnloaded) {
 TEST_F(ModelPoolTest, AModelThatCannotFitDisplacesNoOther) {
   ModelPool pool({model("a", 40), model("b", 101)}, budget, {});
   wait(pool, 0);
-  EXPECT_EQ(errorOf(pool, 1), "b needs 101 bytes of memory when --max-memory "
-                              "allows 100 bytes and other models have 40");
+  EXPECT_EQ(errorOf(pool, 1),
+            "b needs 101 bytes of memory when --max-memory "
+            "allows 100 bytes and other models and caches have 40");
   EXPECT_EQ(pool.status(0).state, ModelState::Loaded);
   // It fits as soon as the memory is there.
   budget->limitTo(200, "--max-memory");

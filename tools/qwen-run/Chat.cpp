@@ -70,14 +70,15 @@ static void chat(const ChatCommand &command) {
   // Each throws if there is none.
   (void)model.tokenizer();
   (void)model.chatFormat();
-  const std::unique_ptr<Engine> engine =
-      command.start(model, command.options(model));
-
+  const std::shared_ptr<MemoryBudget> budget = command.budget();
   std::unique_ptr<DiskStore> store;
   if (!command.cacheFolder.empty())
     store = std::make_unique<DiskStore>(
-        command.cacheFolder, command.cacheBytes,
+        command.cacheFolder, command.cacheBytes, *budget,
         [](const std::string &line) { writeError(line + "\n"); });
+  EngineOptions options = command.options(model);
+  options.isStored = store != nullptr;
+  const std::unique_ptr<Engine> engine = command.start(model, options, budget);
   RootTable roots;
 
   TalkOptions talk = {.count = command.count,

@@ -330,21 +330,27 @@ void RunFlags::reportDrafts(const Model &model,
 }
 
 std::unique_ptr<Engine>
-RunFlags::start(const Model &model, const EngineOptions &engineOptions) const {
+RunFlags::start(const Model &model, const EngineOptions &engineOptions,
+                const std::shared_ptr<MemoryBudget> &shared) const {
   reportDrafts(model, engineOptions);
-  return makeEngine(model, pool(), budget(), engineOptions, draftModel);
+  return makeEngine(model, pool(), shared ? shared : budget(), engineOptions,
+                    draftModel);
 }
 
-EngineGroups RunFlags::startGroups(const Model &model,
-                                   const EngineOptions &engineOptions) const {
+EngineGroups
+RunFlags::startGroups(const Model &model, const EngineOptions &engineOptions,
+                      const std::shared_ptr<MemoryBudget> &shared) const {
   const std::vector<CoreGroup> chosen =
       chooseGroups(groups, limitThreads(engine.threads));
   if (chosen.empty())
-    return EngineGroups(start(model, engineOptions));
+    return EngineGroups(start(model, engineOptions, shared));
   reportDrafts(model, engineOptions);
-  return {model,      chosen,
-          budget(),   engineOptions,
-          draftModel, copiesWeights(groups.weights, chosen, nodeSpeed)};
+  return {model,
+          chosen,
+          shared ? shared : budget(),
+          engineOptions,
+          draftModel,
+          copiesWeights(groups.weights, chosen, nodeSpeed)};
 }
 
 EngineOptions RunFlags::options(const Model &model) const {

@@ -100,13 +100,16 @@ struct RunFlags {
   EngineOptions options(const Model &model) const;
   /// The memory that --max-memory leaves this process.
   std::shared_ptr<MemoryBudget> budget() const;
-  /// Starts the engine of a model with these threads and this memory. Reports
-  /// on standard error that the model cannot have the drafts of an option.
-  std::unique_ptr<Engine> start(const Model &model,
-                                const EngineOptions &engineOptions) const;
+  /// Starts the engine of a model with these threads and the memory of `shared`
+  /// or, if that is null, of budget(). Reports on standard error that the model
+  /// cannot have the drafts of an option.
+  std::unique_ptr<Engine>
+  start(const Model &model, const EngineOptions &engineOptions,
+        const std::shared_ptr<MemoryBudget> &shared = nullptr) const;
   /// The same on the groups of cores of these flags, or one engine without.
-  EngineGroups startGroups(const Model &model,
-                           const EngineOptions &engineOptions) const;
+  EngineGroups
+  startGroups(const Model &model, const EngineOptions &engineOptions,
+              const std::shared_ptr<MemoryBudget> &shared = nullptr) const;
 
 private:
   /// Reports on standard error why the model gets no drafts, if it gets none

@@ -64,13 +64,15 @@ static void logGroups(std::span<const std::unique_ptr<Engine>> engines,
 
 /// The prompt cache on disk, or null if there is none.
 static std::unique_ptr<DiskStore> openStore(const server::ServerOptions &chosen,
+                                            MemoryBudget &budget,
                                             const DiskStore::LogFn &log) {
   if (chosen.cacheFolder.empty())
     return nullptr;
   if (chosen.noPrefixCache)
     throw Error("--cache-dir excludes --no-prefix-cache");
-  return std::make_unique<DiskStore>(
-      chosen.cacheFolder, static_cast<uint64_t>(chosen.cacheBytes), log);
+  return std::make_unique<DiskStore>(chosen.cacheFolder,
+                                     static_cast<uint64_t>(chosen.cacheBytes),
+                                     budget, log);
 }
 
 /// What roots call the API keys: their places or, where names last longer than
@@ -121,7 +123,7 @@ static void serveOne(const ServeCommand &command, const ServerParts &parts,
   options.batcher.store = parts.store;
   options.batcher.events = parts.events;
   options.onStep = [&parts] { parts.http.wake(); };
-  const EngineGroups groups = command.startEngines(model);
+  const EngineGroups groups = command.startEngines(model, parts.budget);
   const std::span engines = groups.engines();
   server::Service service(model, *engines.front(), options, command.server,
                           parts.keyNames, engines.subspan(1));
@@ -150,9 +152,13 @@ static void serve(const ServeCommand &command) {
   const auto onReady = [&](const std::string &name) {
     log("qwen-run: " + printable(name) + " answers on " + http.address());
   };
-  const std::unique_ptr<DiskStore> store = openStore(chosen, log);
+  const std::shared_ptr<MemoryBudget> budget = command.budget();
+  if (command.hasSeveral())
+    budget->countWeights();
+  const std::unique_ptr<DiskStore> store = openStore(chosen, *budget, log);
   const auto events = openEvents(command, log);
-  const ServerParts parts = {http, namesOfKeys(keys, store.get()), store.get(),
+  const ServerParts parts = {http,         namesOfKeys(keys, store.get()),
+                             budget,       store.get(),
                              events.get(), log};
   if (!command.hasSeveral())
     return serveOne(command, parts, onReady);

@@ -100,7 +100,8 @@ static uint64_t prepare(const Shared &shared, Listed &listed,
     tell({.stage = "opens " + file});
     listed.opened = std::make_unique<Model>(
         file, readTemplate(shared.command.server.chatTemplate));
-    return leastMemory(listed.opened->artifact(), shared.command.engine);
+    return leastMemory(listed.opened->artifact(),
+                       shared.command.forService(shared.command.engine));
   } catch (const Error &error) {
     doubtCachedModels(error.what());
     throw;
@@ -211,9 +212,8 @@ void qwen::run::serveModels(const ServiceFlags &command,
   SchedulerOptions scheduling = command.schedulerOptions();
   scheduling.batcher.store = parts.store;
   scheduling.onStep = [&parts] { parts.http.wake(); };
-  const Shared shared = {command, command.pool(), command.budget(), scheduling,
+  const Shared shared = {command, command.pool(), parts.budget, scheduling,
                          parts};
-  shared.budget->countWeights();
   std::vector<Listed> listed = namedModels(models, command.server.names);
   std::vector<server::RoutedModel> routed;
   std::vector<PoolModel> pooled;

@@ -18,6 +18,8 @@ struct ServerParts {
   server::HttpServer &http;
   /// What roots call the API keys; none: requests need no key.
   std::vector<std::string> keyNames;
+  /// The memory of all.
+  std::shared_ptr<MemoryBudget> budget;
   /// The prompt cache on disk, or null.
   PageStore *store = nullptr;
   /// Hears which pages are kept, or is null.

@@ -10,10 +10,10 @@ Model ServiceFlags::openModel() const {
   return Model(file.path(), std::move(chatTemplate));
 }
 
-EngineOptions ServiceFlags::engineOptions(const Model &model) const {
-  EngineOptions chosen = options(model);
+EngineOptions ServiceFlags::forService(EngineOptions chosen) const {
   if (server.noPrefixCache)
     chosen.snapshotBytes = 0;
+  chosen.isStored = !server.cacheFolder.empty();
   return chosen;
 }
 
@@ -21,8 +21,10 @@ std::unique_ptr<Engine> ServiceFlags::startEngine(const Model &model) const {
   return start(model, engineOptions(model));
 }
 
-EngineGroups ServiceFlags::startEngines(const Model &model) const {
-  return startGroups(model, engineOptions(model));
+EngineGroups
+ServiceFlags::startEngines(const Model &model,
+                           const std::shared_ptr<MemoryBudget> &shared) const {
+  return startGroups(model, engineOptions(model), shared);
 }
 
 SchedulerOptions ServiceFlags::schedulerOptions() const {

@@ -25,12 +25,17 @@ struct ServiceFlags : RunFlags {
   server::ServerOptions server;
 
   Model openModel() const;
+  /// Options of an engine, as a service needs them.
+  EngineOptions forService(EngineOptions chosen) const;
   /// RunFlags::options, as a service needs them.
-  EngineOptions engineOptions(const Model &model) const;
+  EngineOptions engineOptions(const Model &model) const {
+    return forService(options(model));
+  }
   /// Starts the engine of a model for a scheduler with these options.
   std::unique_ptr<Engine> startEngine(const Model &model) const;
-  /// The same on groups of cores.
-  EngineGroups startEngines(const Model &model) const;
+  /// The same on groups of cores, with the memory of `shared`.
+  EngineGroups startEngines(const Model &model,
+                            const std::shared_ptr<MemoryBudget> &shared) const;
   SchedulerOptions schedulerOptions() const;
 };
 
