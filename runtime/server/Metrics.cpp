@@ -229,7 +229,9 @@ std::string Metrics::text(const SchedulerCounts &now, int64_t pages,
                           const std::optional<StoreCounts> &store,
                           const std::string &model) const {
   const std::string label = "model_name=\"" + escaped(model) + "\"";
-  std::string lines = values(now, pages, label) + infos(pages, label);
+  SchedulerCounts all = now;
+  all.sums += past;
+  std::string lines = values(all, pages, label) + infos(pages, label);
   if (store)
     lines += storeValues(*store, label);
   const struct {

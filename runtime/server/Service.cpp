@@ -62,7 +62,8 @@ Service::Service(const Model &servedModel, Engine &engine,
                  const SchedulerOptions &scheduling,
                  const ServerOptions &options,
                  std::vector<std::string> namesOfKeys,
-                 std::span<const std::unique_ptr<Engine>> others)
+                 std::span<const std::unique_ptr<Engine>> others,
+                 std::shared_ptr<Metrics> kept)
     : artifact(servedModel.artifact()), manifest(artifact.manifest()),
       tokenizer(servedModel.tokenizer()),
       chatTemplate(servedModel.chatTemplate()),
@@ -95,9 +96,12 @@ Service::Service(const Model &servedModel, Engine &engine,
            .defaults = describeSampling(samplerOptions(manifest.generation))}),
       mostBytes(tokenizer.mostBytes(manifest.model.context)),
       store(scheduling.batcher.store),
-      schedulers(withOthers(engine, others), scheduling),
+      keptMetrics(kept ? std::move(kept) : std::make_shared<Metrics>()),
+      metrics(*keptMetrics), schedulers(withOthers(engine, others), scheduling),
       grammarThreads(limits.hasGrammars ? GrammarThreads::kThreads : 0,
                      scheduling.onStep) {}
+
+Service::~Service() { metrics.past += schedulers.counts().sums; }
 
 Reply Service::replyTo(HttpRequest request, const Framing &framing,
                        const WakeFn &wake) {

@@ -42,11 +42,16 @@ public:
   /// grammar, by its thread. `keyNames` are what roots call the API keys
   /// (findKey); if there are none, requests need no key. Throws Error if the
   /// model has no tokenizer, its chat template is not supported, an option is
-  /// not right or the system gives no thread.
+  /// not right or the system gives no thread. Goes on with the sums of `kept`,
+  /// if it is not null, those of an earlier service of the model.
   Service(const Model &model, Engine &engine,
           const SchedulerOptions &scheduling, const ServerOptions &options,
           std::vector<std::string> keyNames = {},
-          std::span<const std::unique_ptr<Engine>> others = {});
+          std::span<const std::unique_ptr<Engine>> others = {},
+          std::shared_ptr<Metrics> kept = nullptr);
+  ~Service() override;
+  Service(const Service &) = delete;
+  Service &operator=(const Service &) = delete;
 
   Reply handle(HttpRequest request, const WakeFn &wake) override;
   bool isOpen(std::string_view path) const override {
@@ -155,7 +160,8 @@ private:
   const uint64_t mostBytes;
   /// The scheduler's, or null.
   const PageStore *const store;
-  Metrics metrics;
+  const std::shared_ptr<Metrics> keptMetrics;
+  Metrics &metrics;
   RootTable roots;
   /// Made for the first request with a grammar.
   std::once_flag grammarsMade;

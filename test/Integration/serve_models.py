@@ -178,8 +178,13 @@ def memory():
     server.stop()
 
     server = start(SMALL, LARGE, "--max-memory", small + large - 1)
-    for name in (A, B, A):
+    counters = ("vllm:generation_tokens_total", "llamacpp:n_decode_total", "vllm:request_generation_tokens_count")
+    server.post("/v1/completions", model=A, **PROMPT)
+    first = [metric(server, name, A) for name in counters]
+    for name in (B, A):
         server.post("/v1/completions", model=name, **PROMPT)
+    expect("counters of a model that is loaded again", [metric(server, name, A) for name in counters], [2 * value for value in first])
+    checks.check(all(first), f"counters of one request: {first}")
     expect("states where one fits", (state(server, A), state(server, B)), ("loaded", "unloaded"))
     # A model with a request stays.
     stream = server.connect()

@@ -31,13 +31,16 @@ struct Listed {
   ListedModel model;
   std::vector<std::string> names;
   std::unique_ptr<Model> opened = {};
+  /// They outlive the loaded model.
+  std::shared_ptr<server::Metrics> metrics =
+      std::make_shared<server::Metrics>();
 };
 
 /// An engine with its service.
 class EngineModel final : public server::ServedModel {
 public:
-  EngineModel(const Shared &shared, const std::vector<std::string> &names,
-              std::unique_ptr<Model> opened);
+  /// Takes the opened file.
+  EngineModel(const Shared &shared, Listed &listed);
   ~EngineModel() override;
   EngineModel(const EngineModel &) = delete;
   EngineModel &operator=(const EngineModel &) = delete;
@@ -62,14 +65,13 @@ static server::ServerOptions optionsOf(const Shared &shared,
   return options;
 }
 
-EngineModel::EngineModel(const Shared &shared,
-                         const std::vector<std::string> &names,
-                         std::unique_ptr<Model> opened)
-    : log(shared.parts.log), model(std::move(opened)),
+EngineModel::EngineModel(const Shared &shared, Listed &listed)
+    : log(shared.parts.log), model(std::move(listed.opened)),
       engine(makeEngine(*model, shared.threads, shared.budget,
                         shared.command.engineOptions(*model))) {
-  answers.emplace(*model, *engine, shared.scheduling, optionsOf(shared, names),
-                  shared.parts.keyNames);
+  answers.emplace(*model, *engine, shared.scheduling,
+                  optionsOf(shared, listed.names), shared.parts.keyNames,
+                  std::span<const std::unique_ptr<Engine>>(), listed.metrics);
 }
 
 EngineModel::~EngineModel() {
@@ -219,16 +221,13 @@ void qwen::run::serveModels(const ServiceFlags &command,
   std::vector<PoolModel> pooled;
   for (Listed &each : listed) {
     routed.push_back({each.names, contextOf(each.model)});
-    pooled.push_back({.name = printable(each.model.name),
-                      .prepare =
-                          [&](const LoadProgressFn &tell) {
-                            return prepare(shared, each, tell);
-                          },
-                      .load =
-                          [&] {
-                            return std::make_unique<EngineModel>(
-                                shared, each.names, std::move(each.opened));
-                          }});
+    pooled.push_back(
+        {.name = printable(each.model.name),
+         .prepare =
+             [&](const LoadProgressFn &tell) {
+               return prepare(shared, each, tell);
+             },
+         .load = [&] { return std::make_unique<EngineModel>(shared, each); }});
   }
   ModelPool pool(std::move(pooled), shared.budget,
                  poolOptions(command.server, parts.log));
