@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """How soon a server that starts again answers a long chat from its prompt cache on disk (qwen-run serve --cache-dir).
 
-  .venv/bin/python bench/restart.py WORKDIR [--model NAME] [--weights FORMAT] [--tokens N] [--last N] [--rounds N] [--threads N] [--json]
+  .venv/bin/python bench/restart.py WORKDIR [--model NAME] [--layers N] [--weights FORMAT] [--tokens N] [--last N] [--rounds N] [--threads N] [--json]
+  .venv/bin/python bench/restart.py WORKDIR --beside STREAMS [--draw N] [...]
 
 Makes a checkpoint with random weights and compiles it, unless WORKDIR has it. The first run also fills the cache: it runs a prompt of
 --tokens random ids, which takes minutes; WORKDIR keeps the files.
@@ -10,8 +11,13 @@ A round drops the files of the cache from the system's page cache, reads a file 
 speed of the disk, drops the files again and starts a server. Its first request is the prompt with a last question of --last other ids:
 the seconds to its first token are `disk`. The second one is the prompt with another last question, whose pages memory has: `memory`.
 The bound is memory + bytes / speed + 0.3 s. The first token and its logprob must equal the first run's.
+
+--beside measures what the writing thread costs instead: a round lets STREAMS clients draw --draw tokens behind prompts of --tokens new
+ids from a new server with a cache on disk, and from one without, in turns; the rate counts the tokens from the last first one to the first
+end. --layers makes the model with fewer layers than it has.
 """
 import argparse
+import concurrent.futures
 import http.client
 import json
 import os
@@ -20,9 +26,11 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import peers
+from models import stream
 from serve import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -60,7 +68,7 @@ def disk_speed(folder, size):
 class Server:
     def __init__(self, args, *options):
         self.port = free_port()
-        command = [BIN / "qwen-run", "serve", args.file, "--listen", f"127.0.0.1:{self.port}", "--sequences", "1", *options]
+        command = [BIN / "qwen-run", "serve", args.file, "--listen", f"127.0.0.1:{self.port}", "--name", "bench", *options]
         if args.threads:
             command += ["-t", args.threads]
         self.process = subprocess.Popen([str(c) for c in command], stderr=subprocess.PIPE, text=True)
@@ -79,6 +87,12 @@ class Server:
         seconds = time.perf_counter() - start
         return seconds, answer["choices"][0]["logprobs"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
 
+    def metric(self, name):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+        return next((float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(name + "{")), 0)
+
     def stop(self):
         self.process.terminate()
         self.process.communicate()
@@ -95,7 +109,7 @@ def measure(args, cache, prompt):
     size = sum(path.stat().st_size for path in files)
     speed = disk_speed(args.workdir, size)
     drop(files)
-    server = Server(args, "--cache-dir", cache)
+    server = Server(args, "--cache-dir", cache, "--sequences", "1")
     # The model is warm.
     server.first(prompt[-40:])
     disk, bits, cached = server.first(prompt + questions[0])
@@ -105,27 +119,73 @@ def measure(args, cache, prompt):
             "same": bits == json.loads((cache.with_suffix(".json")).read_text())}
 
 
+def rate(server, args, seed):
+    """Tokens a second of all streams."""
+    with concurrent.futures.ThreadPoolExecutor(args.beside) as threads:
+        answers = list(threads.map(lambda i: stream(server.port, "bench", ids(f"{seed} {i}", args.tokens), args.draw), range(args.beside)))
+    begin, end = max(times[0] for times, _ in answers), min(times[-1] for times, _ in answers)
+    return sum(begin < at <= end for times, _ in answers for at in times) / (end - begin)
+
+
+def beside(args):
+    """Rates without and with a cache on disk, in turns, and the bytes that the cache wrote. Each round has new processes, whose speeds differ."""
+    options = ("--sequences", args.beside, "--speculate", "off")
+    rounds, written = [], 0
+    with tempfile.TemporaryDirectory(dir=args.workdir) as folder:
+        for number in range(args.rounds):
+            found = {}
+            for name in ("plain", "cache")[::1 if number % 2 else -1]:
+                server = Server(args, *options, *(("--cache-dir", pathlib.Path(folder) / "cache") if name == "cache" else ()))
+                server.first(ids(f"{number} {name}", 40))
+                found[name] = rate(server, args, f"{number} {name}")
+                written += server.metric("qwen_cache_disk_written_bytes_total")
+                server.stop()
+            rounds.append(found)
+    return rounds, written
+
+
+def tell_beside(args):
+    rounds, written = beside(args)
+    if args.json:
+        print(json.dumps({"rounds": rounds, "written": written}, indent=1))
+        return
+    for found in rounds:
+        print(f"{found['plain']:.1f} tokens/s, with a cache {found['cache']:.1f}: {found['cache'] / found['plain']:.3f}")
+    plain, cache = (statistics.median(found[name] for found in rounds) for name in ("plain", "cache"))
+    ratio = statistics.median(found["cache"] / found["plain"] for found in rounds)
+    print(f"medians {plain:.1f} and {cache:.1f} tokens/s, {ratio:.3f}; {written / 1e6:.0f} MB were written")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workdir", type=pathlib.Path)
     parser.add_argument("--model", default="qwen2.5-0.5b")
+    parser.add_argument("--layers", type=int)
     parser.add_argument("--weights", default="q4_0")
     parser.add_argument("--tokens", type=int, default=14976)
     parser.add_argument("--last", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int)
+    parser.add_argument("--beside", type=int)
+    parser.add_argument("--draw", type=int, default=256)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    checkpoint, args.file = args.workdir / args.model, args.workdir / f"{args.model}.qwen"
+    name = args.model + (f"-{args.layers}" if args.layers else "")
+    checkpoint, args.file = args.workdir / name, args.workdir / f"{name}.qwen"
     args.workdir.mkdir(parents=True, exist_ok=True)
     if not args.file.exists():
         if not checkpoint.exists():
-            peers.output(sys.executable, ROOT / "bench/make_checkpoint.py", args.model, checkpoint, "--tokenizer", ROOT / "test/Inputs/tokenizer/qwen2")
+            layers = ["--layers", args.layers] if args.layers else []
+            peers.output(sys.executable, ROOT / "bench/make_checkpoint.py", args.model, checkpoint, *layers, "--tokenizer",
+                         ROOT / "test/Inputs/tokenizer/qwen2")
         peers.output(BIN / "qwen-opt", checkpoint, "-o", args.file, "--weights", args.weights, "--quantizer", "rtn")
+    if args.beside:
+        tell_beside(args)
+        return
     prompt = ids(0, args.tokens)
-    cache = args.workdir / f"{args.model}.{args.tokens}.cache"
+    cache = args.workdir / f"{name}.{args.tokens}.cache"
     if not cache.exists():
-        server = Server(args, "--cache-dir", cache)
+        server = Server(args, "--cache-dir", cache, "--sequences", "1")
         server.first(prompt)
         cache.with_suffix(".json").write_text(json.dumps(server.first(prompt + ids(1, args.last))[1]))
         server.stop()
