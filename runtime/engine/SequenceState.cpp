@@ -88,6 +88,7 @@ SequenceState::SequenceState(std::span<const CacheInfo> caches,
   slots.assign(count * groups.size(), 0);
   references.assign(count, 0);
   serials.assign(count, 0);
+  keptSlots.assign(count, 0);
   nextFree.resize(count + 1);
   previousFree.resize(count + 1);
   const auto head = static_cast<PageId>(limits.pages);
@@ -277,7 +278,8 @@ void SequenceState::removePositions(SequenceId sequence, int64_t newLength) {
       releasePage(page);
       page = copy;
     }
-    forgetPage(page);
+    if (keptSlots[static_cast<size_t>(page)] > newLength % kPageTokens)
+      forgetPage(page);
     limitSlots(page, newLength % kPageTokens);
   }
   // The last page becomes free first, so that a kept page is taken before the
@@ -332,6 +334,10 @@ uint64_t SequenceState::keep(PageId page) {
     serial = ++lastSerial;
     ++keptCount;
   }
+  uint8_t &kept = keptSlots[static_cast<size_t>(page)];
+  kept = 0;
+  for (const uint8_t own : groupsAt(slots, page))
+    kept = std::max(kept, own);
   return serial;
 }
 

@@ -147,7 +147,8 @@ public:
   /// Removes the positions from `length` (at most the greatest of a program) on
   /// from all programs, and frees the empty pages. Copies the last page if it
   /// becomes partial and is shared; throws Error if no page is left for the
-  /// copy. If only this sequence holds it, it is no longer kept. With fixed
+  /// copy. If only this sequence holds it and the positions that it had when it
+  /// was kept do not all stay, it is no longer kept. With fixed
   /// caches, throws Error(NoSnapshot) unless `length` is reachable.
   void truncate(SequenceId sequence, int64_t length);
   /// The greatest length up to `length` at which the state of a sequence is
@@ -363,6 +364,8 @@ private:
   std::vector<int32_t> references;
   /// Serial number of each page, or 0 if it is not kept.
   std::vector<uint64_t> serials;
+  /// The positions that each kept page had when it was kept last.
+  std::vector<uint8_t> keptSlots;
   uint64_t lastSerial = 0;
   int64_t keptCount = 0;
   std::function<void(PageId, uint64_t)> forget;

@@ -106,6 +106,24 @@ TEST_F(FixedStateTest, SaysWhatIsThere) {
               "snapshot " + std::to_string(id) + " does not exist");
 }
 
+// Drafts that are removed from a kept page do not touch what was kept.
+TEST_F(FixedStateTest, APageIsKeptWhereItsPositionsStay) {
+  open({.sequences = 1}, /*stepsBack=*/true);
+  SequenceState &state = engine->state();
+  const SequenceId a = openStepping();
+  Tokens tokens;
+  run(a, {1, 2, 3}, tokens);
+  const PageId page = state.page(a, 0);
+  const uint64_t serial = state.keep(page);
+  run(a, {4, 5}, tokens);
+  state.truncate(a, 4);
+  EXPECT_EQ(state.serial(page), serial);
+  state.truncate(a, 3);
+  EXPECT_EQ(state.serial(page), serial);
+  state.truncate(a, 2);
+  EXPECT_EQ(state.serial(page), 0U);
+}
+
 // Each of the last lengths continues as a fresh run of the same tokens does.
 TEST_F(FixedStateTest, StepsBackToEachOfTheLastLengths) {
   for (int64_t back = 0; back <= kHashStepBack; ++back) {
