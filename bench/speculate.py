@@ -107,11 +107,11 @@ def main():
     results = []
     for weights in args.weights:
         rows = ["--draft-vocabulary", args.draft_vocabulary] if args.draft_vocabulary else []
-        head = ["--mtp", *rows] if args.mtp else []
+        head = rows if args.mtp else ["--no-mtp"]
         small = ["--prune", args.prune, *rows] if args.prune else []
         name = f"{args.checkpoint.name}.{weights}"
         file = args.workdir / ".".join([name, *head, "qwen"])
-        drafts = args.workdir / ".".join([name, *small, "qwen"]) if small else "mtp" if head else "lookup"
+        drafts = args.workdir / ".".join([name, *small, "qwen"]) if small else "mtp" if args.mtp else "lookup"
         for model, options in ((file, head), (drafts, small)):
             if isinstance(model, pathlib.Path) and not model.exists():
                 output(BIN / "qwen-opt", args.checkpoint, "-o", model, "--weights", weights, "--target", "native", *options)

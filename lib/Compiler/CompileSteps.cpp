@@ -70,6 +70,18 @@ QuantizeInput qwen::quantizeInput(ModelState &state) {
 // Layers
 //===----------------------------------------------------------------------===//
 
+/// Whether ops keep fixed state of sequences.
+static bool hasFixedState(mlir::ModuleOp module) {
+  return module
+      .walk([](ForwardOp op) {
+        const std::optional<CacheUse> use = op.getCacheUse();
+        return use && use->kind == CacheKind::Fixed
+                   ? mlir::WalkResult::interrupt()
+                   : mlir::WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
 /// Sets the limits of a call. A program whose tokens are no text keeps its own.
 /// Throws Error if a call would have more rows than tokens.
 static void setLimits(mlir::ModuleOp module, const CompileOptions &options) {
@@ -81,9 +93,8 @@ static void setLimits(mlir::ModuleOp module, const CompileOptions &options) {
                 " is more than the " + part::needed(tokens) +
                 " tokens of a call, which --max-tokens sets");
   mlir::Builder builder(module.getContext());
-  const bool drafts = module.lookupSymbol(kDraftHeadName) != nullptr;
   const int64_t stepBack =
-      options.stepBack.value_or(drafts ? kDraftStepBack : 0);
+      options.stepBack.value_or(hasFixedState(module) ? kDraftStepBack : 0);
   for (mlir::func::FuncOp program : programsOf(module)) {
     if (!tokensOfCall(program)) {
       setLimit(program, kAllName, tokens);

@@ -35,7 +35,7 @@ def same_head(one, other):
 def check_gguf(name):
     folder, file = INPUTS / name, WORK / f"{name}.gguf"
     convert(folder, file, lambda _: gguf.GGMLQuantizationType.F32)
-    expected, found = (compile_model(checkpoint, WORK / f"{name}.{kind}.qwen", "--mtp", "--weights", "q8_0", "--rotate", "off")
+    expected, found = (compile_model(checkpoint, WORK / f"{name}.{kind}.qwen", "--weights", "q8_0", "--rotate", "off")
                        for checkpoint, kind in ((folder, "folder"), (file, "file")))
     checks.check(same_head(head_of(expected), head_of(found)), f"{name}: a GGUF file has another draft head")
     facts = json.loads(run(["qwen-run", "info", expected, "--json"]))
@@ -60,7 +60,7 @@ def check_answer(name, model, *sampling):
 def check_logits(name, model, without):
     found, expected = (logits(each, PROMPT, WORK / "logits.npy") for each in (model, without))
     checks.check(same_bits(found, expected), f"{name}: the head changes logits")
-    checks.check("gets no drafts: it has no draft head; compile a checkpoint that has one with --mtp" in answer(without, "--speculate", "mtp")[1],
+    checks.check("gets no drafts: it has no draft head; compile a checkpoint that has one, without --no-mtp" in answer(without, "--speculate", "mtp")[1],
                  f"{name}: a file without a head does not say so")
 
 
@@ -68,15 +68,17 @@ shutil.rmtree(WORK, ignore_errors=True)
 WORK.mkdir(parents=True)
 for name in ("qwen3_5-bf16", "qwen3_5-moe-bf16"):
     check_answer(name, check_gguf(name), "--temperature", "0.8", "--seed", "3", "--repetition-penalty", "1.2")
-check_logits("qwen3_5-bf16", WORK / "qwen3_5-bf16.folder.qwen", compile_model(INPUTS / "qwen3_5-bf16", WORK / "without.qwen", "--weights", "q8_0", "--rotate", "off"))
-none = compile_model(INPUTS / "qwen3_5-bf16", WORK / "none.qwen", "--mtp", "--step-back", "0")
-checks.check("gets no drafts: its fixed state cannot step back; compile it with --step-back" in answer(none, "--speculate", "mtp")[1],
-             "a file that cannot step back does not say so")
+check_logits("qwen3_5-bf16", WORK / "qwen3_5-bf16.folder.qwen", compile_model(INPUTS / "qwen3_5-bf16", WORK / "without.qwen", "--no-mtp", "--weights", "q8_0", "--rotate", "off"))
+none = compile_model(INPUTS / "qwen3_5-bf16", WORK / "none.qwen", "--step-back", "0")
+for drafts in ("mtp", "auto"):
+    checks.check(answer(none, "--speculate", drafts)[1].count("gets no drafts: its fixed state cannot step back; compile it without --step-back 0\n") == 1,
+                 f"a file that cannot step back does not say so with {drafts}")
+checks.check("drafts" not in answer(none, "--speculate", "off")[1], "a file that cannot step back says so without drafts")
 # With rotations, and a prompt longer than the rows that are kept.
-rotated = compile_model(INPUTS / "qwen3_5-bf16", WORK / "rotated.qwen", "--mtp", "--weights", "q8_0", "--rotate", "on")
+rotated = compile_model(INPUTS / "qwen3_5-bf16", WORK / "rotated.qwen", "--weights", "q8_0", "--rotate", "on")
 checks.check(answer(rotated, "--speculate", "mtp") == answer(rotated, "--speculate", "off"), "drafts change an answer of a rotated model")
 # A head of a third of the tokens.
-trimmed = compile_model(INPUTS / "qwen3_5-bf16", WORK / "trimmed.qwen", "--mtp", "--weights", "q8_0", "--rotate", "on", "--draft-vocabulary", "100")
+trimmed = compile_model(INPUTS / "qwen3_5-bf16", WORK / "trimmed.qwen", "--weights", "q8_0", "--rotate", "on", "--draft-vocabulary", "100")
 checks.check(answer(trimmed, "--speculate", "mtp")[0] == answer(rotated, "--speculate", "off")[0], "a trimmed head changes an answer")
 facts = json.loads(run(["qwen-run", "info", trimmed, "--json"]))
 checks.check(facts["programs"][1]["model"]["tokens"] == list(range(100)) and "tokens" not in facts["programs"][0]["model"], "a trimmed head has other tokens")

@@ -349,7 +349,7 @@ TEST_F(MtpDrafts, NeedAHead) {
   EXPECT_EQ(bestDrafter(without), Speculate::Lookup);
   EXPECT_EQ(bestDrafter(model.manifest), Speculate::Mtp);
   EXPECT_EQ(whyNoDrafts(Speculate::Mtp, without),
-            "it has no draft head; compile a checkpoint that has one with "
-            "--mtp");
+            "it has no draft head; compile a checkpoint that has one, without "
+            "--no-mtp");
   EXPECT_EQ(whyNoDrafts(Speculate::Mtp, model.manifest), "");
 }

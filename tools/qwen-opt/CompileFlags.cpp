@@ -185,9 +185,9 @@ static void addChanges(const Command &command, CompileArguments &arguments) {
                    "Compile without the tensors that the model does not know "
                    "and whose names in the file match a regular expression "
                    "(RE2); repeatable; default is none: each is an error");
-  command.addFlag("--mtp", arguments.options.draftHead,
-                  "Compile the checkpoint's draft head (mtp.* of Qwen3.5, "
-                  "Qwen3.6 and Qwen3-Next), too, as a program of its own");
+  command.addFlag("!--no-mtp", arguments.options.draftHead,
+                  "Leave out the checkpoint's draft head (mtp.* of Qwen3.5, "
+                  "Qwen3.6 and Qwen3-Next), which drafts tokens");
   addDraftVocabulary(command, arguments.drafts);
   command
       .addText("--chat-template", arguments.chatTemplate,
@@ -223,9 +223,11 @@ static void addLimits(const Command &command, CompileOptions &options) {
                     1, kMostTokens);
   command.addNumber("--step-back", options.stepBack,
                     "Number of its last tokens that a sequence can take back "
-                    "without a snapshot. For each of them, a sequence of a "
-                    "hybrid keeps another copy of its fixed state; default is "
-                    "3 with --mtp if the checkpoint has a draft head, else 0",
+                    "without a snapshot, which drafts of a hybrid need. For "
+                    "each of them, a sequence that has drafts keeps another "
+                    "copy of its fixed state; default is " +
+                        std::to_string(kDraftStepBack) +
+                        " with linear attention, else 0",
                     0, kMostStepBack);
 }
 

@@ -15,8 +15,8 @@ void qwen::addDraftVocabulary(const Command &command, DraftFlags &flags) {
   const Option tokens = command.addNumber(
       "--draft-vocabulary", flags.tokens,
       "Let drafts have the N most frequent tokens only, which makes them "
-      "cheaper: the draft head's with --mtp; without it, the model is for "
-      "--speculate alone; default is all tokens",
+      "cheaper: the draft head's; without a head, or with --no-mtp, the model "
+      "is for --speculate alone; default is all tokens",
       1, 1 << 24);
   command
       .addText("--draft-text", flags.text,

@@ -321,7 +321,7 @@ std::shared_ptr<MemoryBudget> RunFlags::budget() const {
 
 void RunFlags::reportDrafts(const Model &model,
                             const EngineOptions &engineOptions) const {
-  if (engineOptions.speculate > Speculate::Auto || !draftModel.empty())
+  if (engineOptions.speculate != Speculate::Off)
     if (const std::string why =
             whyNoDrafts(engineOptions.speculate, model.manifest());
         !why.empty())

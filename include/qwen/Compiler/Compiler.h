@@ -37,8 +37,8 @@ inline constexpr std::string_view kRotateNames[] = {"off", "on", "auto"};
 /// formats (docs/decisions/0033-default-plan.md).
 inline constexpr WeightPlan kDefaultPlan = WeightPlan::Mixed;
 
-/// CompileOptions::stepBack of a model with a draft head: the drafts that a
-/// step can run.
+/// CompileOptions::stepBack of a hybrid: the drafts that a step can run of an
+/// answer.
 inline constexpr int64_t kDraftStepBack = 3;
 
 struct CompileOptions {
@@ -83,11 +83,11 @@ struct CompileOptions {
   /// kDefaultMaxRows.
   std::optional<int64_t> maxTokens = {}, maxRows = {};
   /// Tokens that a sequence can step back without a snapshot of its fixed
-  /// state, which needs as many times its memory; by default kDraftStepBack if
-  /// the model has a draft head, else 0.
+  /// state, which needs as many times its memory while it can; by default
+  /// kDraftStepBack if the model has fixed state, else 0.
   std::optional<int64_t> stepBack = {};
   /// Whether a draft head of the checkpoint becomes a program.
-  bool draftHead = false;
+  bool draftHead = true;
 };
 
 /// A model whose matrices get integers.

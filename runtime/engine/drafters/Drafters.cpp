@@ -24,9 +24,11 @@ Speculate qwen::bestDrafter(const Manifest &manifest) {
 
 std::string qwen::whyNoDrafts(Speculate which, const Manifest &manifest) {
   if (which == Speculate::Mtp && !manifest.draftHead())
-    return "it has no draft head; compile a checkpoint that has one with --mtp";
+    return "it has no draft head; compile a checkpoint that has one, without "
+           "--no-mtp";
   if (stepBackOf(manifest) == 0)
-    return "its fixed state cannot step back; compile it with --step-back";
+    return "its fixed state cannot step back; compile it without "
+           "--step-back 0";
   return {};
 }
 
