@@ -3,17 +3,14 @@
 #ifndef QWEN_TEST_UNIT_COMPILEDHEAD_H
 #define QWEN_TEST_UNIT_COMPILEDHEAD_H
 
+#include "HeadAnswers.h"
 #include "calibration/LoadedPrograms.h"
-#include "engine/Batcher.h"
-#include "engine/Engine.h"
 #include "qwen/Compiler/Compiler.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Import/Models/Import.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "mlir/Pass/PassManager.h"
-
-#include <gtest/gtest.h>
 
 namespace qwen::test {
 
@@ -75,15 +72,7 @@ private:
   std::optional<Mapping> weights;
 };
 
-struct Answer {
-  std::vector<int32_t> ids;
-  std::vector<float> logprobs;
-  std::optional<EndReason> end;
-
-  bool operator==(const Answer &) const = default;
-};
-
-class MtpDrafts : public testing::Test {
+class MtpDrafts : public HeadAnswers {
 protected:
   static Request requestOf(int number) {
     Request request;
@@ -110,29 +99,11 @@ protected:
       requests.push_back(requestOf(first + i));
     return answerAll(of, std::move(requests), options, rules);
   }
-  /// Answers requests 1, 2, ...
   std::vector<Answer> answerAll(CompiledHead &of, std::vector<Request> requests,
                                 const EngineOptions &options,
                                 const BatcherOptions &rules) {
     Engine engine = of.engine(options);
-    Batcher batcher(engine, rules);
-    std::vector<Answer> answers(requests.size());
-    for (size_t i = 0; i < requests.size(); ++i) {
-      Request &request = requests[i];
-      Answer &to = answers[i];
-      request.onToken = [&](const TokenEvent &event) {
-        to.ids.push_back(event.id);
-        to.logprobs.push_back(event.logprob);
-        return true;
-      };
-      request.onEnd = [&](const Ending &ending) { to.end = ending.reason; };
-      batcher.add(
-          std::make_unique<Job>(std::move(request), i + 1, of.manifest.model));
-    }
-    while (!batcher.isIdle())
-      batcher.step();
-    counts = batcher.counts();
-    return answers;
+    return HeadAnswers::answerAll(engine, std::move(requests), rules);
   }
 
   /// Compiled once for all tests.
@@ -142,7 +113,6 @@ protected:
   }
 
   CompiledHead &model = sharedHead();
-  BatcherCounts counts;
 };
 
 } // namespace qwen::test

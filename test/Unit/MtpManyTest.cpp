@@ -1,13 +1,15 @@
 //===- MtpManyTest.cpp - Many answers with drafts of a head ---------------===//
 
-#include "CompiledHead.h"
+#include "HeadAnswers.h"
 
+#include "artifact/Artifact.h"
 #include "engine/drafters/Drafters.h"
 #include "engine/drafters/ForwardingDrafter.h"
 #include "qwen/ABI/Blocks.h"
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
 
 using namespace qwen;
@@ -45,7 +47,7 @@ private:
   std::mt19937 random;
 };
 
-class MtpMany : public MtpDrafts {
+class MtpMany : public HeadAnswers {
 protected:
   /// Requests of which many begin with the same tokens.
   static std::vector<Request> manyRequests() {
@@ -76,9 +78,17 @@ protected:
         return std::make_unique<Replaced>(
             makeDrafter(engine.speculate(), engine), kind, known);
       };
-    return answerAll(model, manyRequests(), options, rules);
+    Engine engine(artifact, pool, options);
+    return answerAll(engine, manyRequests(), rules);
   }
 
+  static std::string path() {
+    const char *file = std::getenv("QWEN_HEAD");
+    return file ? file : "head.qwen";
+  }
+
+  const Artifact artifact{path()};
+  ThreadPool pool{2};
   std::vector<Answer> known;
 };
 } // namespace
