@@ -5,13 +5,10 @@
 Sends REQUESTS requests through each router, 200 by default. Installs vllm-router and smg in the folder PACKAGES once. Says so and passes
 where PyPI cannot be reached.
 """
-import concurrent.futures
 import contextlib
 import http.client
-import json
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +16,8 @@ import time
 
 from checks import Checks
 from packages import python_with
-from server import JSON, Server
+from routed import answers, compare, free_port
+from server import Server
 
 MODEL, PACKAGES = (pathlib.Path(a).resolve() for a in sys.argv[1:3])
 REQUESTS = int(sys.argv[3]) if len(sys.argv) > 3 else 200
@@ -27,56 +25,6 @@ REQUESTS = int(sys.argv[3]) if len(sys.argv) > 3 else 200
 ROUTERS = (("vllm-router==0.1.17", ["vllm-router"], "round_robin"), ("vllm-router==0.1.17", ["vllm-router"], "cache_aware"),
            ("smg==1.13.0", ["smg", "launch"], "cache_aware"))
 checks = Checks()
-expect = checks.expect
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
-def request_of(number):
-    """A path and a body; requests with the same remainder have the same beginning."""
-    words = f"Once upon a time there was a king number {number % 5}. " * (1 + 12 * (number % 2))
-    body = {"model": "stories", "seed": number, "max_tokens": 24, "stream": number % 3 == 0, "temperature": 1}
-    if number % 2:
-        return "/v1/chat/completions", {**body, "messages": [{"role": "user", "content": words}], "logprobs": True, "top_logprobs": 2}
-    return "/v1/completions", {**body, "prompt": words, "logprobs": 2}
-
-
-def answer_of(port, number):
-    """What an answer says of each token, with the logs of their probabilities; or its status and its text."""
-    path, body = request_of(number)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    connection.request("POST", path, json.dumps(body), JSON)
-    response = connection.getresponse()
-    text = response.read().decode()
-    connection.close()
-    if response.status != 200:
-        return response.status, text
-    if not body["stream"]:
-        parts = [json.loads(text)]
-    else:
-        events = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
-        if events[-1] != "[DONE]":
-            return "a stream without its end", text
-        parts = [json.loads(event) for event in events[:-1]]
-    logprobs = []
-    for part in parts:
-        for choice in part["choices"]:
-            found = choice.get("logprobs") or {}
-            logprobs += found.get("content") or list(zip(found.get("tokens", ()), found.get("token_logprobs", ()), found.get("top_logprobs", ())))
-    return logprobs
-
-
-def answers(port, numbers):
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        return list(pool.map(lambda number: answer_of(port, number), numbers))
-
-
-def compare(what, found, expected):
-    wrong = [(number, each) for number, (each, right) in enumerate(zip(found, expected)) if each != right]
-    checks.check(not wrong, f"{what}: {len(wrong)} of {len(expected)} answers differ, such as {str(wrong[:1])[:500]}")
 
 
 @contextlib.contextmanager
@@ -115,11 +63,11 @@ for package, program, policy in ROUTERS:
     command = [python.with_name(program[0]), *program[1:], "--policy", policy, "--worker-urls", *(server.address for server in servers)]
     what = f"{package} with {policy}"
     with tempfile.TemporaryFile("w+") as log, router([str(part) for part in command], log) as port:
-        compare(what, answers(port, range(REQUESTS)), expected)
+        compare(checks, what, answers(port, range(REQUESTS)), expected)
         shares = [server.metric("vllm:generation_tokens_total") for server in servers]
         checks.check(min(shares) > 0, f"{what}: the servers wrote {shares} tokens")
         servers[0].process.send_signal(signal.SIGKILL)
         servers[0].process.wait()
-        compare(f"{what}, one server killed", answers(port, range(REQUESTS // 4)), expected[:REQUESTS // 4])
+        compare(checks, f"{what}, one server killed", answers(port, range(REQUESTS // 4)), expected[:REQUESTS // 4])
     servers[1].stop()
 checks.finish()
