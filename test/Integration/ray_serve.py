@@ -218,7 +218,8 @@ def main(python, folder):
 
 moment = time.time()
 if python := python_with(RAY, PACKAGES):
-    with tempfile.TemporaryDirectory(prefix="ray-") as name:
+    # The paths of Ray's sockets have at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as name:
         main(python, pathlib.Path(name))
 else:
     print(f"skipped: no {RAY}")
