@@ -260,6 +260,7 @@ TEST(DraftPace, LikelierAnswersGetTheRows) {
   // Where few answers may have drafts, the likeliest have them.
   for (int i = 0; i < 30; ++i)
     pace.accept(shares[0], 3, 1, 1);
+  wishes[1].most = 2;
   for (const int64_t tracks : {2, 1, 0}) {
     for (DraftWish &wish : wishes)
       wish.count = 0;
