@@ -17,7 +17,6 @@
 #include <mutex>
 #include <sched.h>
 #include <sys/syscall.h>
-#include <system_error>
 #include <tuple>
 #include <unistd.h>
 #include <utility>
@@ -79,13 +78,11 @@ ThreadPool::ThreadPool(int32_t threadCount, CoreGroup group)
           std::min(static_cast<double>(affinityCpus().size()),
                    std::ceil(controlGroupCpus())))),
       work(count), places(static_cast<size_t>(count)) {
-  // The main thread handles signals.
-  const SignalsBlocked blocked;
   try {
     threads->reserve(static_cast<size_t>(count) - 1);
     for (int32_t t = 1; t < count; ++t)
-      threads->emplace_back([this, t] { serve(t); });
-  } catch (const std::system_error &error) {
+      threads->push_back(startThread("runs calls", [this, t] { serve(t); }));
+  } catch (const Error &) {
     const size_t started = threads->size() + 1;
     stop();
     throw Error("cannot start " + std::to_string(count) + " threads: only " +
