@@ -18,9 +18,7 @@ using namespace qwen;
 
 /// The most drafts of a sequence that can lose them again.
 static int64_t mostDraftsOf(Engine &engine) {
-  const SequenceState &state = engine.state();
-  const bool hasStates = state.fixedBytes() == 0 || state.maxStepping() > 0;
-  return hasStates ? stepBackOf(engine.manifest()) : 0;
+  return engine.state().maxStepping() > 0 ? stepBackOf(engine.manifest()) : 0;
 }
 
 Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)

@@ -68,9 +68,7 @@ public:
     return state.reserveStates(track.sequence());
   }
   /// Maximum number of tracks that have drafts in a step.
-  int64_t mostDrafting() const {
-    return state.fixedBytes() ? state.maxStepping() : INT64_MAX;
-  }
+  int64_t mostDrafting() const { return state.maxStepping(); }
   /// Removes the drafts, and keeps the full pages.
   void endStep(Track &track);
   /// The number of sequences of a job.

@@ -104,9 +104,11 @@ public:
     return static_cast<int32_t>(snapshots.size());
   }
   int32_t freeSnapshots() const;
-  /// Maximum number of sequences that keep several states; 0 if the model
-  /// cannot step back, or needs none for it.
-  int32_t maxStepping() const { return stepping; }
+  /// Maximum number of sequences that can step back at the same time. Without
+  /// fixed caches, all can.
+  int32_t maxStepping() const {
+    return bytesOfFixed ? stepping : maxSequences();
+  }
   /// Makes a sequence keep the states after its last LimitsInfo::stepBack
   /// positions, from the next ones on. Returns false if it cannot because
   /// others do. Does nothing without fixed caches.

@@ -137,10 +137,10 @@ DraftModel::DraftModel(Engine &target, Engine &draft)
   const int64_t drawn = std::min(manifest.tokenLogits(program),
                                  target.manifest().model.tokenizerVocab);
   SequenceState &state = draft.state();
-  const bool needsStates = state.fixedBytes() && stepBackOf(draft.manifest());
-  const int64_t count = std::min<int64_t>(
-      needsStates ? state.maxStepping() : state.maxSequences(),
-      state.pages() / ceilDiv(positions, kPageTokens));
+  const bool stepsBack = stepBackOf(draft.manifest()) > 0;
+  const int64_t count =
+      std::min<int64_t>(stepsBack ? state.maxStepping() : state.maxSequences(),
+                        state.pages() / ceilDiv(positions, kPageTokens));
   places.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     // A copy of a sampler would have no room.
