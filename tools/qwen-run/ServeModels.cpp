@@ -21,7 +21,6 @@ namespace {
 struct Shared {
   const ServiceFlags &command;
   const std::shared_ptr<ThreadPool> threads;
-  const std::shared_ptr<MemoryBudget> budget;
   const SchedulerOptions scheduling;
   const ServerParts &parts;
 };
@@ -67,7 +66,7 @@ static server::ServerOptions optionsOf(const Shared &shared,
 
 EngineModel::EngineModel(const Shared &shared, Listed &listed)
     : log(shared.parts.log), model(std::move(listed.opened)),
-      engine(makeEngine(*model, shared.threads, shared.budget,
+      engine(makeEngine(*model, shared.threads, shared.parts.budget,
                         shared.command.engineOptions(*model))) {
   answers.emplace(*model, *engine, shared.scheduling,
                   optionsOf(shared, listed.names), shared.parts.keyNames,
@@ -214,8 +213,7 @@ void qwen::run::serveModels(const ServiceFlags &command,
   SchedulerOptions scheduling = command.schedulerOptions();
   scheduling.batcher.store = parts.store;
   scheduling.onStep = [&parts] { parts.http.wake(); };
-  const Shared shared = {command, command.pool(), parts.budget, scheduling,
-                         parts};
+  const Shared shared = {command, command.pool(), scheduling, parts};
   std::vector<Listed> listed = namedModels(models, command.server.names);
   std::vector<server::RoutedModel> routed;
   std::vector<PoolModel> pooled;
@@ -229,7 +227,7 @@ void qwen::run::serveModels(const ServiceFlags &command,
              },
          .load = [&] { return std::make_unique<EngineModel>(shared, each); }});
   }
-  ModelPool pool(std::move(pooled), shared.budget,
+  ModelPool pool(std::move(pooled), parts.budget,
                  poolOptions(command.server, parts.log));
   server::ModelRouter router(std::move(routed), pool, command.server,
                              !parts.keyNames.empty(), scheduling.onStep,
