@@ -82,9 +82,9 @@ public:
   double chance(const DraftShares &shares, int64_t strength) const;
 
 private:
-  /// The wish whose next draft is the likeliest, or null. Without room, only
-  /// wishes that have drafts count. `chances` are those of the last chosen
-  /// drafts.
+  /// The wish whose next draft is the likeliest, or null. Without room for
+  /// another answer, it is a wish that has drafts. `chances` has the chance of
+  /// the last chosen draft of each wish.
   DraftWish *likeliest(std::span<DraftWish> wishes, bool hasRoom,
                        double &chance);
   /// The chance of the next draft of a wish if all drafts before it are right.

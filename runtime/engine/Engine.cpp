@@ -65,7 +65,8 @@ static constexpr int32_t kDraftingSequences = 4;
 struct qwen::WantedState {
   const EngineOptions &options;
   int64_t pages, snapshots, snapshotBytes;
-  /// Sequences that keep several states, and the bytes of those of one.
+  /// Number of sequences that keep several states, and the bytes of the further
+  /// states of one sequence.
   int64_t stepping, stepBytes;
 
   WantedState(const Manifest &manifest, const EngineOptions &engineOptions)

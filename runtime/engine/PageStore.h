@@ -32,17 +32,19 @@ struct PageContent {
   std::span<const int32_t> ids;
 };
 
-/// Sums over the pages and snapshots of the roots of one artifact.
+/// Numbers of pages and snapshots of one artifact.
 struct StoreCounts {
-  /// Those that went to disk.
+  /// Pages and snapshots that went to disk, and their bytes.
   int64_t written = 0, writtenBytes = 0;
-  /// Those that `read` returned, and their tokens, which need not run.
+  /// Pages and snapshots that `read` returned, their bytes, and their tokens,
+  /// which need not run.
   int64_t read = 0, readBytes = 0, readTokens = 0;
-  /// Those that `read` missed: they are gone, or damaged, or of others.
+  /// Calls of `read` that found the file missing, damaged or of another
+  /// content.
   int64_t lost = 0;
-  /// Times that one was left out because too much waits.
+  /// Calls of `write` that found the queue full.
   int64_t dropped = 0;
-  /// Those that were to be written when a fault had ended that.
+  /// Pages and snapshots that waited when a fault ended the writing.
   int64_t failed = 0;
 };
 

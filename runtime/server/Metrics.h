@@ -87,7 +87,7 @@ struct Metrics {
   std::atomic<int64_t> promptTokens = 0, cachedTokens = 0, drawnTokens = 0;
   /// Drawn tokens after the first of their request.
   std::atomic<int64_t> laterTokens = 0;
-  /// Those of schedulers that have ended. One thread at a time uses it.
+  /// Sums of the schedulers that have ended. One thread at a time uses them.
   BatcherCounts past;
 };
 
