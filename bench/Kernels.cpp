@@ -7,8 +7,8 @@
 // kernel that it has and this machine can run runs on one thread with operands
 // in a core's cache (KERNEL/cache) and, if it is a product, with weights from
 // memory (KERNEL/memory): 10^9 multiplications and bytes a second, beside the
-// peaks of this machine at the top. The bytes of a product are its weights',
-// those of other kernels all that a call reads and writes, each counted once.
+// peaks of this machine at the top. The bytes of a product are its weights.
+// Other kernels have all bytes that a call reads and writes, each counted once.
 // Kernels have the sizes of Qwen2.5-0.5B. --shapes and --tokens measure whole
 // products in place of kernels (Products.cpp).
 //

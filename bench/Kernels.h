@@ -6,7 +6,7 @@
 #include "artifact/ElfMapping.h"
 #include "artifact/File.h"
 
-#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/ActivationLayouts.h"
 
 #include <benchmark/benchmark.h>
 
@@ -42,8 +42,8 @@ inline std::vector<float> floats(int64_t count) {
 /// Quantized activations of `m` tokens, as operand or result.
 struct Blocks {
   explicit Blocks(int64_t m, int64_t k)
-      : q(static_cast<size_t>(m * k), 3),
-        d(floats(m * ceilDiv(k, kActivationBlock))),
+      : q(static_cast<size_t>(roomForCodes(m, k)), 3),
+        d(floats(roomForScales(m, k))),
         sums(static_cast<size_t>(m * k / kGroup), 96) {}
 
   int64_t bytes() const {

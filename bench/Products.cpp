@@ -45,13 +45,12 @@ static std::shared_ptr<Plan> planOf(const KernelInfo &gemm,
     return nullptr;
   const ProductPlan product = productPlan(*gemv, gemm);
   auto plan = std::make_shared<Plan>();
-  for (const KernelInfo *tile : product.tiles) {
-    const auto function = functions.find(tile->name);
+  for (const auto &[kernel, tokens] : product.tiles) {
+    const auto function = functions.find(kernel->name);
     if (function == functions.end())
       return nullptr;
-    const TokenSplit split = tokenSplit(*tile);
-    plan->tiles.push_back({reinterpret_cast<LinearQ8Fn *>(function->second),
-                           split.multiple, split.least, split.rest});
+    plan->tiles.push_back(
+        {reinterpret_cast<LinearQ8Fn *>(function->second), tokens});
   }
   plan->fixed = {product.cached,     product.least,
                  product.reused,     product.together,
@@ -66,12 +65,14 @@ static void multiplyAll(benchmark::State &state, const Plan &plan,
   Blocks blocks(m, k);
   std::vector<float> out = floats(m * n);
   const int64_t panels = n / kPanelOutputs;
+  const TokenTiles &tiles = plan.tiles[0].tokens;
   const int64_t bytes = panels * panelBytes(*weightFormat(format), k);
   const auto size = static_cast<int64_t>(weightMemory().size());
   int64_t at = 0;
   repeat(state, bytes, m * n * k, [&] {
-    const driver::QuantizedInput input{
-        {blocks.q.data(), blocks.d.data(), blocks.sums.data(), k, k}};
+    const driver::QuantizedInput input{{blocks.q.data(), blocks.d.data(),
+                                        blocks.sums.data(), k,
+                                        tiles.layoutInfo(), tiles.inTiles(m)}};
     const driver::Product<LinearQ8Fn> product = {weightMemory().data() + at,
                                                  nullptr,
                                                  nullptr,

@@ -5,21 +5,24 @@
   .venv/bin/python bench/restart.py WORKDIR --beside STREAMS [--draw N] [...]
 
 Makes a checkpoint with random weights and compiles it, unless WORKDIR has it. The first run also fills the cache: it runs a prompt of
---tokens random ids, which takes minutes; WORKDIR keeps the files.
+--tokens random ids, which takes minutes; WORKDIR keeps the files, and a run that was stopped goes on where it was.
 
 A round drops the files of the cache from the system's page cache, reads a file of as many bytes from the same disk, which gives the
-speed of the disk, drops the files again and starts a server. Its first request is the prompt with a last question of --last other ids:
+speed of the disk, drops the files again, touches as much free memory as the server will need, and starts a server. Its first request is the prompt with a last question of --last other ids:
 the seconds to its first token are `disk`. The second one is the prompt with another last question, whose pages memory has: `memory`.
-The bound is memory + bytes / speed + 0.3 s. The first token and its logprob must equal the first run's.
+The bound is memory + bytes / speed + 0.3 s, of the bytes that the server has read: a hybrid reads one of its snapshots. The first token and
+its logprob must equal the first run's.
 
 --beside measures what the writing thread costs instead: a round lets STREAMS clients draw --draw tokens behind prompts of --tokens new
-ids from a new server with a cache on disk, and from one without, in turns; the rate counts the tokens from the last first one to the first
-end. --layers makes the model with fewer layers than it has.
+ids from a new server with a cache on disk, and from two without, one before it and one behind it; the rate counts the tokens from the
+last first one to the first end. The two without are compared, too: their ratio tells what the same program's runs differ by. --layers makes
+the model with fewer layers than it has.
 """
 import argparse
 import concurrent.futures
 import http.client
 import json
+import mmap
 import os
 import pathlib
 import random
@@ -29,6 +32,8 @@ import sys
 import tempfile
 import time
 
+import numpy
+
 import peers
 from models import stream
 from serve import free_port
@@ -36,6 +41,8 @@ from serve import free_port
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BIN = ROOT / "build/host/bin"
 MARGIN = 0.3
+# Tokens, so many that a hybrid has a snapshot at each end of a step.
+STEP = 1024
 
 
 def drop(paths):
@@ -63,6 +70,15 @@ def disk_speed(folder, size):
     speed = done / (time.perf_counter() - start)
     path.unlink()
     return speed
+
+
+def touch(size):
+    """Lets the system have free memory that was used. The host of a virtual machine gives memory when it is first touched, which can take
+    seconds for a GB."""
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        for place in range(0, size, mmap.PAGESIZE):
+            memory[place] = 1
 
 
 class Server:
@@ -109,14 +125,26 @@ def measure(args, cache, prompt):
     size = sum(path.stat().st_size for path in files)
     speed = disk_speed(args.workdir, size)
     drop(files)
+    # In the page cache and in the server.
+    touch(2 * size)
     server = Server(args, "--cache-dir", cache, "--sequences", "1")
     # The model is warm.
     server.first(prompt[-40:])
     disk, bits, cached = server.first(prompt + questions[0])
+    read = server.metric("qwen_cache_disk_read_bytes_total")
     memory, _, kept = server.first(prompt + questions[1])
     server.stop()
-    return {"disk": disk, "memory": memory, "bytes": size, "speed": speed, "bound": memory + size / speed + MARGIN, "cached": cached, "kept": kept,
+    return {"disk": disk, "memory": memory, "bytes": read, "speed": speed, "bound": memory + read / speed + MARGIN, "cached": cached, "kept": kept,
             "same": bits == json.loads((cache.with_suffix(".json")).read_text())}
+
+
+def fill(args, cache, prompt):
+    """Runs the prompt and notes its first token. Each step finds on disk what an earlier run, which was stopped, has left."""
+    server = Server(args, "--cache-dir", cache, "--sequences", "1")
+    for end in range(STEP, len(prompt), STEP):
+        server.first(prompt[:end])
+    cache.with_suffix(".json").write_text(json.dumps(server.first(prompt + ids(1, args.last))[1]))
+    server.stop()
 
 
 def rate(server, args, seed):
@@ -128,13 +156,13 @@ def rate(server, args, seed):
 
 
 def beside(args):
-    """Rates without and with a cache on disk, in turns, and the bytes that the cache wrote. Each round has new processes, whose speeds differ."""
+    """Rates of one server with a cache on disk between two without, and the bytes that the cache wrote. Each round has new processes, whose speeds differ."""
     options = ("--sequences", args.beside, "--speculate", "off")
     rounds, written = [], 0
     with tempfile.TemporaryDirectory(dir=args.workdir) as folder:
         for number in range(args.rounds):
             found = {}
-            for name in ("plain", "cache")[::1 if number % 2 else -1]:
+            for name in ("plain", "cache", "again")[::1 if number % 2 else -1]:
                 server = Server(args, *options, *(("--cache-dir", pathlib.Path(folder) / "cache") if name == "cache" else ()))
                 server.first(ids(f"{number} {name}", 40))
                 found[name] = rate(server, args, f"{number} {name}")
@@ -149,11 +177,14 @@ def tell_beside(args):
     if args.json:
         print(json.dumps({"rounds": rounds, "written": written}, indent=1))
         return
-    for found in rounds:
-        print(f"{found['plain']:.1f} tokens/s, with a cache {found['cache']:.1f}: {found['cache'] / found['plain']:.3f}")
-    plain, cache = (statistics.median(found[name] for found in rounds) for name in ("plain", "cache"))
-    ratio = statistics.median(found["cache"] / found["plain"] for found in rounds)
-    print(f"medians {plain:.1f} and {cache:.1f} tokens/s, {ratio:.3f}; {written / 1e6:.0f} MB were written")
+    costs = [2 * found["cache"] / (found["plain"] + found["again"]) for found in rounds]
+    controls = [found["again"] / found["plain"] for found in rounds]
+    for found, cost, control in zip(rounds, costs, controls):
+        print(f"{found['plain']:.1f} and {found['again']:.1f} tokens/s: {control:.3f}, with a cache {found['cache']:.1f}: {cost:.3f}")
+    for name, ratios in (("with a cache", costs), ("the control", controls)):
+        low, median, high = numpy.quantile(ratios, (0.25, 0.5, 0.75))
+        print(f"{name}: median {median:.3f}, quartiles {low:.3f} and {high:.3f}")
+    print(f"{written / 1e6:.0f} MB were written")
 
 
 def main():
@@ -184,11 +215,8 @@ def main():
         return
     prompt = ids(0, args.tokens)
     cache = args.workdir / f"{name}.{args.tokens}.cache"
-    if not cache.exists():
-        server = Server(args, "--cache-dir", cache, "--sequences", "1")
-        server.first(prompt)
-        cache.with_suffix(".json").write_text(json.dumps(server.first(prompt + ids(1, args.last))[1]))
-        server.stop()
+    if not cache.with_suffix(".json").exists():
+        fill(args, cache, prompt)
     rounds = [measure(args, cache, prompt) for _ in range(args.rounds)]
     if args.json:
         print(json.dumps(rounds, indent=1))

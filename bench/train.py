@@ -9,7 +9,8 @@ five kinds of text of calibration/text. Files are compared with the checkpoint i
 second halves of the five kinds. A file or a folder that is there is not made again.
 
 Each part is a training. `weights` trains all weights of the checkpoint, in q4_0. `trained` begins with gptq's integers and trains weights and scales,
-in q4_0; `small` does so in q4_g128. `scales` trains scales alone. `recovery` trains the model without the layer that `--prune sleb:1` removes, in q8_0.
+in q4_0; `small` does so in q4_g128. `scales` trains scales alone. `recovery` trains the model without the layer that `--prune
+sleb:1` removes, in q8_0. All read the text of the five kinds several times, or it would be a fiftieth of their tokens.
 """
 import argparse
 import json
@@ -29,6 +30,8 @@ SHARED = 40
 # Of the corpus, in whole texts.
 CHARACTERS = 6_000_000
 KINDS = ("english", "chinese", "code", "chat", "mathematics")
+# How often the text of the kinds is in the data.
+KINDS_READ = 6
 # Options of qwen-opt; {text} is the text of a calibration.
 CALIBRATED = {
     "rounded": ["--quantizer", "rtn", "--rotate", "off"],
@@ -39,8 +42,8 @@ CALIBRATED = {
 # Format, and options of qwen-train.
 PARTS = {
     "weights": ("q4_0", ["--method", "qat", "--lr", "3e-4"]),
-    "trained": ("q4_0", ["--method", "lsq", "--start", "{start}", "--lr", "1e-4"]),
-    "small": ("q4_g128", ["--method", "lsq", "--start", "{start}", "--lr", "1e-4"]),
+    "trained": ("q4_0", ["--method", "lsq", "--start", "{start}"]),
+    "small": ("q4_g128", ["--method", "lsq", "--start", "{start}"]),
     "scales": ("q4_0", ["--method", "scales", "--start", "{start}", "--lr", "1e-4"]),
     "recovery": ("q8_0", ["--method", "qat", "--prune", "sleb:1", "--lr", "4e-4"]),
 }
@@ -108,7 +111,7 @@ def trained(args, part, files):
         start, before = time.time(), children_seconds()
         subprocess.run([args.python, "-m", "qwen_compiler.train", STORIES, "-o", folder, "--teacher", STORIES, "--format", format, *options,
                         "--batch", str(args.batch), "--window", str(args.window), "--epochs", str(args.epochs), "--threads", str(args.threads),
-                        "--data", *files], check=True)
+                        "--data", files[0], *files[1:] * KINDS_READ], check=True)
         log.write_text(json.dumps({"seconds": time.time() - start, "cpu": children_seconds() - before}))
     return compile_file(args, folder, part), json.loads(log.read_text())
 
@@ -131,8 +134,8 @@ def main():
     parser.add_argument("--calibration", type=pathlib.Path, required=True)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--python", default=sys.executable, help="the Python that has qwen_compiler[train]")
-    parser.add_argument("--epochs", type=float, default=1.0)
-    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--epochs", type=float, default=0.35)
+    parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--window", type=int, default=256)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--windows", type=int, default=16)

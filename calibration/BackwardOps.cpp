@@ -1,9 +1,8 @@
 //===- BackwardOps.cpp - The backward passes of the ops -------------------===//
 
-#include "calibration/BackwardPass.h"
+#include "calibration/BackwardRules.h"
 
 #include "qwen/ABI/KernelOps.h"
-#include "qwen/Gradients/Gradients.h"
 #include "qwen/Numerics/Kernels.h"
 #include "qwen/Numerics/Math.h"
 #include "qwen/Numerics/Rotation.h"
@@ -42,13 +41,15 @@ static void runForward(BackwardPass &pass, LmHeadOp op) {
   setProduct(pass, op.getInput(), op.getWeightAttr(), op.getResult());
 }
 
-/// Adds the product of the gradient by `result` with `weight`.
+/// Tells the gradient by `result`, and adds its product with `weight`.
 static void addInputGradient(BackwardPass &pass, mlir::Value result,
                              mlir::FlatSymbolRefAttr weight,
                              mlir::Value input) {
   const unsigned threads = pass.weights.threadCount();
+  const std::vector<float> &slopes = pass.gradient(result);
+  pass.tell({weight.getValue(), slopes, widthOf(result)});
   const ProductSide side =
-      ProductSide::ofRows(viewOf(pass.gradient(result), pass.tokens), threads);
+      ProductSide::ofRows(viewOf(slopes, pass.tokens), threads);
   addProduct(side, pass.weights.columns(weight), pass.gradient(input).data(),
              widthOf(input), threads);
 }
@@ -174,6 +175,33 @@ static void runBackward(BackwardPass &pass, SwiGluOp op) {
   });
 }
 
+static void runForward(BackwardPass &pass, GateOp op) {
+  const std::span<const float> input = pass.rows(op.getInput()),
+                               gate = pass.rows(op.getGate());
+  std::vector<float> &result = pass.make(op.getResult());
+  const int64_t width = widthOf(op.getInput());
+  pass.forEachToken([&](int64_t token) {
+    const int64_t at = token * width;
+    numerics::sigmoidGate(input.data() + at, gate.data() + at, width,
+                          result.data() + at);
+  });
+}
+
+static void runBackward(BackwardPass &pass, GateOp op) {
+  const std::span<const float> input = pass.rows(op.getInput()),
+                               gate = pass.rows(op.getGate());
+  std::vector<float> &to = pass.gradient(op.getInput()),
+                     &toGate = pass.gradient(op.getGate());
+  const std::vector<float> &from = pass.gradient(op.getResult());
+  const int64_t width = widthOf(op.getInput());
+  pass.forEachToken([&](int64_t token) {
+    const int64_t at = token * width;
+    gradients::gate(
+        input.subspan(static_cast<size_t>(at), static_cast<size_t>(width)),
+        gate.data() + at, from.data() + at, to.data() + at, toGate.data() + at);
+  });
+}
+
 static void runForward(BackwardPass &pass, HadamardOp op) {
   const std::span<const float> input = pass.rows(op.getInput());
   std::vector<float> &result = pass.make(op.getResult());
@@ -282,13 +310,6 @@ static void runBackward(BackwardPass &pass, RopeOp op) {
       });
 }
 
-/// A head of a value's rows, from value `column` of token `token` on.
-template <typename T>
-static gradients::HeadRows<T> headRows(T *rows, int64_t width, int64_t token,
-                                       int64_t column) {
-  return {rows + token * width + column, width};
-}
-
 // Nothing learns the positions.
 static void runBackward(BackwardPass & /*pass*/, RopeTableOp /*op*/) {}
 
@@ -391,17 +412,34 @@ template <typename Op> static constexpr BackwardOp rowOf() {
   return row;
 }
 
-static constexpr BackwardOp kBackwardOps[] = {
-    rowOf<AddBiasOp>(),     rowOf<AddOp>(),      rowOf<AppendOp>(),
-    rowOf<AttentionOp>(),   rowOf<HadamardOp>(), rowOf<LinearOp>(),
-    rowOf<LmHeadOp>(),      rowOf<RmsNormOp>(),  rowOf<RopeOp>(),
-    rowOf<RopeTableOp>(),   rowOf<SwiGluOp>(),   rowOf<TurnOp>(),
-    rowOf<WantedTokensOp>()};
+static constexpr BackwardOp kBackwardOps[] = {rowOf<AddBiasOp>(),
+                                              rowOf<AddOp>(),
+                                              rowOf<AppendOp>(),
+                                              rowOf<AttentionOp>(),
+                                              rowOf<DeltaGatesOp>(),
+                                              rowOf<DeltaRuleOp>(),
+                                              rowOf<ExpertsDownOp>(),
+                                              rowOf<ExpertsUpOp>(),
+                                              rowOf<GateOp>(),
+                                              rowOf<HadamardOp>(),
+                                              rowOf<LinearOp>(),
+                                              rowOf<LmHeadOp>(),
+                                              rowOf<RmsNormOp>(),
+                                              rowOf<RopeOp>(),
+                                              rowOf<RopeTableOp>(),
+                                              rowOf<RouteOp>(),
+                                              rowOf<ShortConvolutionOp>(),
+                                              rowOf<SwiGluOp>(),
+                                              rowOf<TurnOp>(),
+                                              rowOf<WantedTokensOp>()};
 
 const BackwardOp *qwen::findBackward(mlir::Operation *op) {
   // Attention without a cache is of encoders, which are not calibrated.
   if (auto attention = llvm::dyn_cast<AttentionOp>(op);
       attention && !attention.getAppend())
+    return nullptr;
+  // No graph has the gates of experts apart.
+  if (auto up = llvm::dyn_cast<ExpertsUpOp>(op); up && up.getGates())
     return nullptr;
   const auto *found = llvm::find_if(kBackwardOps, [&](const BackwardOp &row) {
     return row.name == op->getName().getStringRef();

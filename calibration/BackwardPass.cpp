@@ -17,17 +17,18 @@ using namespace qwen;
 //===----------------------------------------------------------------------===//
 
 std::vector<float> BackwardWeights::read(mlir::FlatSymbolRefAttr name,
-                                         int64_t &k) const {
+                                         ExpertPart part, int64_t &k) const {
   auto weight = symbols.lookup<WeightOp>(name.getValue());
   const WeightSourcePtr source = weight.open(weights);
-  const WeightShape &shape = source->shape();
-  k = shape.k();
-  std::vector<float> values(static_cast<size_t>(shape.values()));
+  k = source->shape().k();
+  const int64_t outputs = source->shape().outputs() / part.count,
+                begin = part.number * outputs;
+  std::vector<float> values(static_cast<size_t>(outputs * k));
   const int64_t most = std::max<int64_t>(1, (int64_t{1} << 18) / k);
-  parallelFor(static_cast<size_t>(ceilDiv(shape.outputs(), most)), threads,
+  parallelFor(static_cast<size_t>(ceilDiv(outputs, most)), threads,
               [&](size_t i, unsigned) {
                 const int64_t first = static_cast<int64_t>(i) * most;
-                source->read(first, std::min(most, shape.outputs() - first),
+                source->read(begin + first, std::min(most, outputs - first),
                              values.data() + first * k);
               });
   return values;
@@ -37,26 +38,30 @@ std::span<const float> BackwardWeights::vector(mlir::FlatSymbolRefAttr name) {
   std::vector<float> &values = vectors[name.getValue()];
   int64_t k = 0;
   if (values.empty())
-    values = read(name, k);
+    values = read(name, {}, k);
   return values;
 }
 
-const ProductSide &BackwardWeights::outputs(mlir::FlatSymbolRefAttr name) {
-  std::optional<ProductSide> &side = outputSides[name.getValue()];
+const ProductSide &BackwardWeights::outputs(mlir::FlatSymbolRefAttr name,
+                                            ExpertPart part) {
+  std::optional<ProductSide> &side =
+      outputSides[{name.getValue().str(), part.number}];
   if (!side) {
     int64_t k = 0;
-    const std::vector<float> values = read(name, k);
+    const std::vector<float> values = read(name, part, k);
     side = ProductSide::ofRows({values.data(), std::ssize(values) / k, k, k},
                                threads);
   }
   return *side;
 }
 
-const ProductSide &BackwardWeights::columns(mlir::FlatSymbolRefAttr name) {
-  std::optional<ProductSide> &side = columnSides[name.getValue()];
+const ProductSide &BackwardWeights::columns(mlir::FlatSymbolRefAttr name,
+                                            ExpertPart part) {
+  std::optional<ProductSide> &side =
+      columnSides[{name.getValue().str(), part.number}];
   if (!side) {
     int64_t k = 0;
-    const std::vector<float> values = read(name, k);
+    const std::vector<float> values = read(name, part, k);
     side = ProductSide::ofColumns({values.data(), std::ssize(values) / k, k, k},
                                   threads);
   }
@@ -89,7 +94,7 @@ llvm::SmallVector<mlir::Operation *> qwen::opsOf(const Sublayer &sublayer) {
       continue;
     ops.push_back(op);
     reached.insert(op->result_begin(), op->result_end());
-    if (llvm::isa<LmHeadOp>(op) ||
+    if (streamUseOf(op) == StreamUse::Heads ||
         (sublayer.result && op == sublayer.result.getDefiningOp()))
       return ops;
   }
@@ -118,16 +123,18 @@ void BackwardPass::forEachToken(
               });
 }
 
+size_t BackwardPass::sizeOf(mlir::Value value) const {
+  return static_cast<size_t>(tokens * choicesOfToken(value) * widthOf(value));
+}
+
 std::vector<float> &BackwardPass::make(mlir::Value value) {
   std::vector<float> &rows = values[value.getAsOpaquePointer()];
-  rows.resize(static_cast<size_t>(tokens * widthOf(value)));
+  rows.resize(sizeOf(value));
   return rows;
 }
 
-std::span<const float> BackwardPass::rows(mlir::Value value) {
-  if (const auto found = values.find(value.getAsOpaquePointer());
-      found != values.end())
-    return found->second;
+/// Runs the op that makes `value`.
+void BackwardPass::compute(mlir::Value value) {
   mlir::Operation *op = value.getDefiningOp();
   const BackwardOp *row = op ? findBackward(op) : nullptr;
   if (!row || !row->forward)
@@ -135,26 +142,56 @@ std::span<const float> BackwardPass::rows(mlir::Value value) {
                 (op ? op->getName().getStringRef().str() : "an argument") +
                 " again");
   row->forward(*this, op);
-  return values[value.getAsOpaquePointer()];
+}
+
+std::span<const float> BackwardPass::rows(mlir::Value value) {
+  const void *key = value.getAsOpaquePointer();
+  if (const auto found = values.find(key); found != values.end())
+    return found->second;
+  compute(value);
+  return values[key];
+}
+
+std::vector<float> &BackwardPass::part(mlir::Operation *op, int number) {
+  return parts[{op, number}];
+}
+
+std::vector<int64_t> ExpertChoices::tokens(int64_t expert) const {
+  std::vector<int64_t> result;
+  for (int64_t i = begin(expert); i < begin(expert + 1); ++i)
+    result.push_back(order[static_cast<size_t>(i)] / ofToken);
+  return result;
+}
+
+const ExpertChoices &BackwardPass::choices(mlir::Value order) {
+  const void *key = order.getAsOpaquePointer();
+  if (!routes.contains(key))
+    compute(order);
+  return routes.at(key);
+}
+
+void BackwardPass::setChoices(mlir::Value order, ExpertChoices choices) {
+  routes[order.getAsOpaquePointer()] = std::move(choices);
 }
 
 /// Rounds rows as the engine quantizes them. A row with a value that is not
 /// finite stays.
-void BackwardPass::roundRows(std::vector<float> &rows) const {
-  const int64_t width = std::ssize(rows) / tokens;
-  forEachToken([&](int64_t token) {
-    float *row = rows.data() + token * width;
-    std::vector<int8_t> integers(static_cast<size_t>(width));
-    std::vector<float> scales(
-        static_cast<size_t>(ceilDiv(width, kActivationBlock)));
-    std::vector<int32_t> sums(static_cast<size_t>(ceilDiv(width, kGroup)));
-    if (numerics::quantizeQ8(row, width, integers.data(), scales.data(),
-                             sums.data()) != 0)
-      return;
-    for (int64_t i = 0; i < width; ++i)
-      row[i] = static_cast<float>(integers[static_cast<size_t>(i)]) *
-               scales[static_cast<size_t>(i / kActivationBlock)];
-  });
+void BackwardPass::roundRows(std::vector<float> &rows, int64_t width) const {
+  const auto size = static_cast<size_t>(width);
+  parallelFor(
+      rows.size() / size, weights.threadCount(), [&](size_t i, unsigned) {
+        float *row = rows.data() + i * size;
+        std::vector<int8_t> integers(static_cast<size_t>(width));
+        std::vector<float> scales(
+            static_cast<size_t>(ceilDiv(width, kActivationBlock)));
+        std::vector<int32_t> sums(static_cast<size_t>(ceilDiv(width, kGroup)));
+        if (numerics::quantizeQ8(row, width, integers.data(), scales.data(),
+                                 sums.data()) != 0)
+          return;
+        for (int64_t j = 0; j < width; ++j)
+          row[j] = static_cast<float>(integers[static_cast<size_t>(j)]) *
+                   scales[static_cast<size_t>(j / kActivationBlock)];
+      });
 }
 
 std::span<const float>
@@ -165,7 +202,7 @@ BackwardPass::productRows(mlir::Value input, mlir::FlatSymbolRefAttr weight) {
   if (own.empty()) {
     const std::span<const float> exact = rows(input);
     own.assign(exact.begin(), exact.end());
-    roundRows(own);
+    roundRows(own, widthOf(input));
   }
   return own;
 }
@@ -173,7 +210,7 @@ BackwardPass::productRows(mlir::Value input, mlir::FlatSymbolRefAttr weight) {
 std::vector<float> &BackwardPass::gradient(mlir::Value value) {
   std::vector<float> &rows = slopes[value.getAsOpaquePointer()];
   if (rows.empty())
-    rows.resize(static_cast<size_t>(tokens * widthOf(value)));
+    rows.resize(sizeOf(value));
   return rows;
 }
 
@@ -196,13 +233,8 @@ void BackwardPass::run(const Sublayer &sublayer, std::span<const float> input,
   values[sublayer.input.getAsOpaquePointer()].assign(input.begin(),
                                                      input.end());
   slopes[lastOf(sublayer).getAsOpaquePointer()] = std::move(slope);
-  for (mlir::Operation *op : llvm::reverse(ops)) {
-    auto product = llvm::dyn_cast<ForwardOp>(op);
-    if (product && product.getProductInput())
-      for (const auto &[matrix, result] :
-           llvm::zip_equal(matricesOf(product), op->getResults()))
-        receive(matrix.getValue(), gradient(result));
+  receiver = &receive;
+  for (mlir::Operation *op : llvm::reverse(ops))
     findBackward(op)->backward(*this, op);
-  }
   slope = std::move(gradient(sublayer.input));
 }

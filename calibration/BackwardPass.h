@@ -25,6 +25,50 @@
 
 namespace qwen {
 
+/// A part of a matrix: the outputs of one of `count` experts.
+struct ExpertPart {
+  int64_t number = 0, count = 1;
+};
+
+/// The experts that tokens chose, as `qwen.route` orders them.
+struct ExpertChoices {
+  /// `ofToken` experts of each token. A choice is a place here.
+  std::vector<int32_t> ids;
+  int64_t ofToken;
+  /// The choices of one expert after another, and where each begins.
+  std::vector<int32_t> order = {}, first = {};
+
+  int64_t experts() const { return std::ssize(first) - 1; }
+  int64_t begin(int64_t expert) const {
+    return first[static_cast<size_t>(expert)];
+  }
+  /// How many tokens chose it.
+  int64_t count(int64_t expert) const {
+    return begin(expert + 1) - begin(expert);
+  }
+  /// The tokens that chose it.
+  std::vector<int64_t> tokens(int64_t expert) const;
+};
+
+/// The gradient by the results of a product.
+struct ProductGradient {
+  llvm::StringRef weight;
+  /// Rows [tokens][outputs].
+  std::span<const float> slopes;
+  int64_t outputs;
+  /// Of a product of an expert: the tokens that chose it, and the rows
+  /// [tokens][k] that it reads.
+  int64_t expert = 0;
+  std::span<const int64_t> tokens = {};
+  std::span<const float> rows = {};
+
+  size_t count() const { return slopes.size() / static_cast<size_t>(outputs); }
+  /// The token of a row.
+  size_t token(size_t row) const {
+    return tokens.empty() ? row : static_cast<size_t>(tokens[row]);
+  }
+};
+
 /// The weights of a sublayer, as its gradients read them.
 class BackwardWeights {
 public:
@@ -39,8 +83,10 @@ public:
   std::span<const float> vector(mlir::FlatSymbolRefAttr name);
   /// A matrix [outputs][k]: its rows for products of inputs, and its columns
   /// for products of gradients.
-  const ProductSide &outputs(mlir::FlatSymbolRefAttr name);
-  const ProductSide &columns(mlir::FlatSymbolRefAttr name);
+  const ProductSide &outputs(mlir::FlatSymbolRefAttr name,
+                             ExpertPart part = {});
+  const ProductSide &columns(mlir::FlatSymbolRefAttr name,
+                             ExpertPart part = {});
 
   /// Whether a matrix has integers, so that products read int8.
   bool hasIntegers(mlir::FlatSymbolRefAttr name) const;
@@ -50,13 +96,17 @@ public:
   unsigned threadCount() const { return threads; }
 
 private:
-  std::vector<float> read(mlir::FlatSymbolRefAttr name, int64_t &k) const;
+  using Sides =
+      std::map<std::pair<std::string, int64_t>, std::optional<ProductSide>>;
+  std::vector<float> read(mlir::FlatSymbolRefAttr name, ExpertPart part,
+                          int64_t &k) const;
 
   mlir::SymbolTable symbols;
   const WeightSources &weights;
   const unsigned threads;
   llvm::StringMap<std::vector<float>> vectors;
-  llvm::StringMap<std::optional<ProductSide>> outputSides, columnSides;
+  /// By the name and the number of the expert.
+  Sides outputSides, columnSides;
 };
 
 /// The ops of a sublayer that depend on its input, in order.
@@ -81,18 +131,17 @@ public:
   std::span<const float> runForward(const Sublayer &sublayer,
                                     std::span<const float> input);
 
-  /// Receives the gradient by the result of a product: rows [tokens][outputs].
-  using ReceiveFn = std::function<void(llvm::StringRef weight,
-                                       std::span<const float> gradient)>;
+  using ReceiveFn = std::function<void(const ProductGradient &gradient)>;
 
   /// `slope` is the gradient by the result of `sublayer` (by the logits of the
   /// head) and becomes the gradient by its input, whose rows are `input`. All
-  /// of its ops have a backward pass. Throws Error.
+  /// of its ops have a backward pass. `receive` gets the gradient by each
+  /// product, except the products of experts that no token chose. Throws Error.
   void run(const Sublayer &sublayer, std::span<const float> input,
            std::vector<float> &slope, const ReceiveFn &receive);
 
   // What the rows of the table call.
-  /// The rows [tokens][width] of a value.
+  /// The rows [tokens][width] of a value, or [choices][width] of experts.
   std::span<const float> rows(mlir::Value value);
   /// What the product with `weight` reads of its input.
   std::span<const float> productRows(mlir::Value input,
@@ -101,6 +150,14 @@ public:
   std::vector<float> &make(mlir::Value value);
   /// The gradient by a value: zeros at first.
   std::vector<float> &gradient(mlir::Value value);
+  /// What an op computed beside its results, by a number of its own: empty at
+  /// first.
+  std::vector<float> &part(mlir::Operation *op, int number);
+  /// The choices whose order `order` is.
+  const ExpertChoices &choices(mlir::Value order);
+  void setChoices(mlir::Value order, ExpertChoices choices);
+  /// Tells the gradient by the result of a product.
+  void tell(const ProductGradient &gradient) const { (*receiver)(gradient); }
   /// Calls `work` for each token, on all threads.
   void forEachToken(const std::function<void(int64_t token)> &work) const;
 
@@ -108,11 +165,16 @@ public:
   const int64_t tokens, window;
 
 private:
-  void roundRows(std::vector<float> &rows) const;
+  void roundRows(std::vector<float> &rows, int64_t width) const;
+  size_t sizeOf(mlir::Value value) const;
+  void compute(mlir::Value value);
 
   const bool quantizes;
+  const ReceiveFn *receiver = nullptr;
   /// By the opaque pointer of a value; entries stay where they are.
   std::map<const void *, std::vector<float>> values, rounded, slopes;
+  std::map<const void *, ExpertChoices> routes;
+  std::map<std::pair<mlir::Operation *, int>, std::vector<float>> parts;
 };
 
 /// A row of the table of backward passes.

@@ -255,9 +255,8 @@ void BudgetSearch::addUniform(BudgetPlan &plan) const {
 BudgetPlan BudgetSearch::run() {
   if (limitsLoss() && !losses.withoutGradient.empty())
     throw Error(part::subject("--budget") + " " + part::found(budget.text) +
-                " needs gradients, but " + losses.withoutGradient +
-                " has no backward pass; " + part::needed("bytes") +
-                ", as in 300MB or 4.6bpw, need none");
+                " needs gradients, but " + losses.withoutGradient + "; " +
+                part::needed("bytes") + ", as in 300MB or 4.6bpw, need none");
   BudgetPlan plan = limitsLoss() ? withinLoss() : withinBytes();
   addUniform(plan);
   return plan;

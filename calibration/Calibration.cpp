@@ -361,8 +361,7 @@ size_t Calibration::runForward(size_t finished) {
   if (end < count)
     advance(tokens * steps.steps[end].forwardWork());
   for (size_t number = all; number > count; --number)
-    gradients->runBackward(number - 1, [](size_t, size_t, llvm::StringRef,
-                                          std::span<const float>) {});
+    gradients->runBackward(number - 1, [](size_t, const ProductGradient &) {});
   return end;
 }
 
@@ -382,12 +381,11 @@ std::optional<StepGradients> Calibration::runBackward(size_t number) {
       number + 1 == steps.steps.size() + steps.rest.size() || isFinite();
   if (goesOn) {
     slopes.emplace(step, tokens, options.threads, place);
-    gradients->runBackward(number, [&](size_t first, size_t count,
-                                       llvm::StringRef weight,
-                                       std::span<const float> gradient) {
-      slopes->add(first, count, weight, gradient);
-    });
-    if (!isFinite() || !slopes->isFinite())
+    gradients->runBackward(number,
+                           [&](size_t first, const ProductGradient &gradient) {
+                             slopes->add(first, gradient);
+                           });
+    if (!slopes->finish() || !isFinite())
       slopes.reset();
   }
   if (!slopes)
@@ -406,24 +404,21 @@ void Calibration::runStep(size_t ordinal) {
   if (gradients)
     std::ranges::copy(gradients->rows(order), stream.rows().begin());
   std::vector<std::vector<InputMoments>> moments(step.inputs.size());
-  std::vector<std::vector<float>> weights(step.inputs.size());
-  for (size_t i = 0; i < step.inputs.size(); ++i) {
+  for (size_t i = 0; i < step.inputs.size(); ++i)
     for (int64_t expert = 0; expert < step.inputs[i].experts; ++expert)
       moments[i].emplace_back(step.inputs[i].k, place);
-    if (slopes)
-      weights[i] = slopes->tokenWeights(step.inputs[i].number);
-  }
-  stream.run(step.sublayer, [&](size_t number, size_t expert,
-                                std::span<const float> rows) {
-    const int64_t k = widthOf(step.sublayer.inputs[number].rows);
-    const int64_t count = std::ssize(rows) / k;
-    if (number == 0)
+  stream.run(step.sublayer, [&](const ReadRows &read) {
+    const auto count = std::ssize(read.tokens);
+    if (read.input == 0)
       advance(static_cast<uint64_t>(count) * step.tokenWork);
     for (size_t i = 0; i < step.inputs.size(); ++i)
-      if (step.inputs[i].number == number) {
-        InputMoments &own = moments[i][expert];
-        own.add(rows.data(), count, k, options.threads,
-                slopes ? weights[i].data() + own.tokens() : nullptr);
+      if (step.inputs[i].number == read.input) {
+        std::vector<float> weights;
+        if (slopes)
+          weights = slopes->weights(read);
+        moments[i][read.expert].add(read.rows.data(), count, step.inputs[i].k,
+                                    options.threads,
+                                    slopes ? weights.data() : nullptr);
         advance(static_cast<uint64_t>(count) * step.inputs[i].momentWork());
       }
   });
@@ -461,7 +456,7 @@ void Calibration::quantizeMatrices(const StepInput &read,
               outputsFrom(static_cast<int64_t>(expert) * outputs, outputs));
         const Quantizer chosen = input.quantizers.find(matrix.name)->second;
         const InputMoments *outer =
-            slopes ? slopes->outputs(matrix.name) : nullptr;
+            slopes && factor ? slopes->outputs(matrix.name, expert) : nullptr;
         std::optional<InputFactor> outputFactor;
         // In one block, so that outputs stay in order.
         if (outer)

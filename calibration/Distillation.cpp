@@ -3,7 +3,6 @@
 #include "calibration/Distillation.h"
 
 #include "engine/CpuCount.h"
-#include "engine/Logprobs.h"
 #include "qwen/Gradients/Gradients.h"
 #include "qwen/Numerics/Float16.h"
 #include "qwen/Support/Error.h"
@@ -63,20 +62,8 @@ std::span<const int32_t> Distillation::idsOf(int64_t window) const {
 }
 
 void Distillation::keepTeacher(std::span<const float> rows) {
-  teacherRows.assign(rows.begin(), rows.end());
-  // It makes the head's program, with the weight of now.
-  teacher.emplace(input.module, input.weights, idsOf(0), text.window, pool);
-  teacherLogits(0, 0, 1);
-}
-
-std::span<const float>
-Distillation::teacherLogits(int64_t window, int64_t first, int64_t tokens) {
-  const int64_t width = teacher->rowWidth();
-  return teacher->logits(
-      chain.sublayers.back(),
-      std::span(teacherRows)
-          .subspan(static_cast<size_t>((window * text.window + first) * width),
-                   static_cast<size_t>(tokens * width)));
+  teacher.emplace(input.module, input.weights, chain.sublayers.back(),
+                  text.window, std::vector(rows.begin(), rows.end()), pool);
 }
 
 //===----------------------------------------------------------------------===//
@@ -115,7 +102,7 @@ uint64_t Distillation::hashOfState() const {
   };
   add(numbers);
   add(text.ids);
-  add(teacherRows);
+  add(teacher->allRows());
   return XXH3_64bits_withSeed(&steps, sizeof(steps), hash);
 }
 
@@ -169,26 +156,9 @@ float Distillation::measure() {
   for (int64_t window : heldOut)
     llvm::append_range(ids, idsOf(window));
   student->runForward(ids, /*keepsRows=*/false);
-  double sum = 0;
-  std::vector<double> losses;
-  student->forLogits(
-      [&](int64_t first, int64_t width, std::span<const float> logits) {
-        const auto size = static_cast<size_t>(width);
-        losses.assign(logits.size() / size, 0);
-        const std::span<const float> wanted =
-            teacherLogits(heldOut[static_cast<size_t>(first / text.window)],
-                          first % text.window, std::ssize(losses));
-        const auto stride = static_cast<size_t>(teacher->headWidth());
-        parallelFor(losses.size(), options.threads, [&](size_t i, unsigned) {
-          const std::span<const float> p = wanted.subspan(i * stride, size),
-                                       q = logits.subspan(i * size, size);
-          losses[i] = klDivergence(p, logSumExp(p), q, logSumExp(q));
-        });
-        for (double loss : losses)
-          sum += loss;
-      });
+  const double loss = teacher->divergence(*student, heldOut, options.threads);
   advance(ids.size());
-  return static_cast<float>(sum / static_cast<double>(ids.size()));
+  return static_cast<float>(loss);
 }
 
 void Distillation::keepBest(int64_t step) {
@@ -207,15 +177,13 @@ void Distillation::keepBest(int64_t step) {
 // The steps
 //===----------------------------------------------------------------------===//
 
-void Distillation::addGradient(llvm::StringRef weight,
-                               std::span<const float> rows,
-                               std::span<const float> slope) {
-  const auto found = matrixOf.find(weight);
+void Distillation::addGradient(std::span<const float> rows,
+                               const ProductGradient &product) {
+  const auto found = matrixOf.find(product.weight);
   if (found == matrixOf.end())
     return;
   const Matrix &matrix = matrices[found->second];
-  const WeightShape &shape = matrix.source->shape();
-  const int64_t k = shape.k(), outputs = shape.outputs(),
+  const int64_t k = matrix.source->shape().k(), outputs = product.outputs,
                 tokens = std::ssize(rows) / k;
   const ProductSide inputs =
       ProductSide::ofColumns({rows.data(), tokens, k, k}, options.threads);
@@ -225,17 +193,19 @@ void Distillation::addGradient(llvm::StringRef weight,
   for (int64_t first = 0; first < outputs; first += kSlice) {
     const int64_t count = std::min(kSlice, outputs - first);
     values.assign(static_cast<size_t>(count * k), 0.0f);
-    addProduct(
-        ProductSide::ofColumns({slope.data() + first, tokens, count, outputs},
-                               options.threads),
-        inputs, values.data(), k, options.threads);
+    addProduct(ProductSide::ofColumns(
+                   {product.slopes.data() + first, tokens, count, outputs},
+                   options.threads),
+               inputs, values.data(), k, options.threads);
+    // Outputs of experts come one expert after another.
+    const int64_t begin = product.expert * outputs + first;
     float *to =
-        gradient.data() + matrix.first + first * matrix.source->outputNumbers();
+        gradient.data() + matrix.first + begin * matrix.source->outputNumbers();
     parallelFor(static_cast<size_t>(count), options.threads,
                 [&](size_t i, unsigned) {
                   const auto output = static_cast<int64_t>(i);
                   matrix.source->addGradient(
-                      first + output, values.data() + output * k,
+                      begin + output, values.data() + output * k,
                       to + output * matrix.source->outputNumbers());
                 });
   }
@@ -270,8 +240,8 @@ bool Distillation::takeStep(int64_t step) {
       [&](int64_t first, int64_t width, std::span<const float> logits) {
         const auto size = static_cast<size_t>(width);
         const std::span<const float> wanted =
-            teacherLogits(window, first, std::ssize(logits) / width);
-        const auto stride = static_cast<size_t>(teacher->headWidth());
+            teacher->logits(window, first, std::ssize(logits) / width);
+        const size_t stride = teacher->stride();
         std::vector<float> slope(logits.size());
         parallelFor(logits.size() / size, options.threads,
                     [&](size_t i, unsigned) {
@@ -281,8 +251,9 @@ bool Distillation::takeStep(int64_t step) {
                     });
         return slope;
       },
-      [&](llvm::StringRef weight, std::span<const float> rows,
-          std::span<const float> slope) { addGradient(weight, rows, slope); });
+      [&](std::span<const float> rows, const ProductGradient &product) {
+        addGradient(rows, product);
+      });
   addEmbedding(ids, slopes);
   advance(static_cast<uint64_t>(kStepCost * text.window));
   if (!llvm::all_of(gradient, [](float value) { return std::isfinite(value); }))
@@ -357,7 +328,7 @@ DistillResult Distillation::run() {
   show(best);
   for (const Matrix &matrix : matrices)
     input.replace(matrix.name, matrix.source->withNumbers(Place::Memory));
-  return {bestStep,
+  return {{bestStep, bestStep * text.window},
           llvm::formatv("distillation: step {0} of {1}, KL of held-out tokens "
                         "{2:f4} in place of {3:f4}, {4:f0} seconds",
                         bestStep, steps, bestLoss, firstLoss,

@@ -10,8 +10,7 @@
 
 #include "calibration/Calibration.h"
 #include "calibration/SavedCalibration.h"
-#include "calibration/Student.h"
-#include "calibration/TextRun.h"
+#include "calibration/Teacher.h"
 #include "qwen/Gradients/Adam.h"
 #include "qwen/Quantizers/LearnedMatrix.h"
 
@@ -31,8 +30,8 @@ inline constexpr int64_t kHeldOutWindows = 8,
 
 /// What came out of a distillation.
 struct DistillResult {
-  /// The step whose scales are kept; 0: the calibration's scales are.
-  int64_t step;
+  /// By default the calibration's scales are kept.
+  DistilledScales kept;
   /// Says so, and how the loss changed.
   std::string line;
 };
@@ -82,16 +81,12 @@ private:
 
   /// Lets the matrices have these numbers.
   void show(std::span<const float> numbers);
-  /// The rows of the teacher for `tokens` tokens of a window.
-  std::span<const float> teacherLogits(int64_t window, int64_t first,
-                                       int64_t tokens);
   /// The loss on the windows that are held out, with numbers in f16.
   float measure();
   void keepBest(int64_t step);
   /// Takes a step. Returns false if a gradient is not finite.
   bool takeStep(int64_t step);
-  void addGradient(llvm::StringRef weight, std::span<const float> rows,
-                   std::span<const float> slope);
+  void addGradient(std::span<const float> rows, const ProductGradient &product);
   void addEmbedding(std::span<const int32_t> ids,
                     std::span<const float> slopes);
   /// Takes the steps from `first` on.
@@ -106,8 +101,7 @@ private:
   /// Numbers of the windows that steps read, and of the held-out ones.
   std::vector<int64_t> learned, heldOut;
   ThreadPool pool;
-  std::optional<TextRun> teacher;
-  std::vector<float> teacherRows;
+  std::optional<Teacher> teacher;
   std::optional<Student> student;
 
   std::vector<Matrix> matrices;

@@ -9,7 +9,7 @@ mlir::Type qwen::integersType(mlir::MLIRContext *context) {
                                      mlir::IntegerType::get(context, 32));
 }
 
-mlir::Type qwen::rowsType(mlir::MLIRContext *context, int64_t width) {
+mlir::Type qwen::activationsType(mlir::MLIRContext *context, int64_t width) {
   return mlir::RankedTensorType::get({mlir::ShapedType::kDynamic, width},
                                      mlir::Float32Type::get(context));
 }

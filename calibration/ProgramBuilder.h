@@ -14,8 +14,8 @@ namespace qwen {
 
 /// The type of ids or positions, tensor<?xi32>.
 mlir::Type integersType(mlir::MLIRContext *context);
-/// The type of rows of `width` values, tensor<?xWxf32>.
-mlir::Type rowsType(mlir::MLIRContext *context, int64_t width);
+/// The type of activations of `width` values, tensor<?xWxf32>.
+mlir::Type activationsType(mlir::MLIRContext *context, int64_t width);
 
 /// A program made of copies of ops of another one.
 class ProgramBuilder {

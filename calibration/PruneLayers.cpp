@@ -88,8 +88,7 @@ Stream LayerRun::run(int64_t layer, const Stream &before) {
   std::ranges::copy(before, text.rows().begin());
   const auto each = (std::ssize(chain.sublayers) - 1) / layerCount;
   for (int64_t i = layer * each; i < (layer + 1) * each; ++i)
-    text.run(chain.sublayers[static_cast<size_t>(i)],
-             [](size_t, size_t, std::span<const float>) {});
+    text.run(chain.sublayers[static_cast<size_t>(i)], [](const ReadRows &) {});
   if (progress)
     progress(++done, std::max(done, total));
   return {text.rows().begin(), text.rows().end()};

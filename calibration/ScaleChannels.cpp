@@ -191,14 +191,15 @@ void ChannelScaling::runSublayer(const Sublayer &sublayer) {
     producers.push_back(producerOf(products));
   std::vector<std::vector<float>> rows(producers.size());
   std::vector<int64_t> seen(producers.size());
-  stream.run(sublayer, [&](size_t i, size_t, std::span<const float> next) {
+  stream.run(sublayer, [&](const ReadRows &read) {
+    const size_t i = read.input;
     if (!producers[i])
       return;
     const int64_t k = widthOf(sublayer.inputs[i].rows);
-    for (int64_t token = 0; token < std::ssize(next) / k; ++token)
+    for (int64_t token = 0; token < std::ssize(read.tokens); ++token)
       if (seen[i]++ % stride == 0)
-        rows[i].insert(rows[i].end(), next.begin() + token * k,
-                       next.begin() + (token + 1) * k);
+        rows[i].insert(rows[i].end(), read.rows.begin() + token * k,
+                       read.rows.begin() + (token + 1) * k);
   });
   for (size_t i = 0; i < producers.size(); ++i)
     if (producers[i])

@@ -39,35 +39,41 @@ static std::vector<int32_t> windowsOf(const CalibrationText &text) {
 }
 
 namespace {
-/// The squares of gradients by each output of a step's products.
+/// The squares of gradients by each output of a step's products, or of each
+/// expert's.
 class OutputSquares {
 public:
-  void add(size_t tokens, llvm::StringRef weight,
-           std::span<const float> gradient, unsigned threads) {
-    const size_t outputs = gradient.size() / tokens;
-    std::vector<double> &sums = squares[weight];
+  void add(const ProductGradient &gradient, unsigned threads) {
+    const auto outputs = static_cast<size_t>(gradient.outputs);
+    std::vector<double> &sums =
+        squares[{gradient.weight.str(), static_cast<size_t>(gradient.expert)}];
     sums.resize(outputs);
     constexpr size_t kSome = 256;
     parallelFor((outputs + kSome - 1) / kSome, threads,
                 [&](size_t i, unsigned) {
                   const size_t end = std::min(outputs, (i + 1) * kSome);
-                  for (size_t token = 0; token < tokens; ++token)
+                  for (size_t row = 0; row < gradient.count(); ++row)
                     for (size_t j = i * kSome; j < end; ++j) {
-                      const double value = gradient[token * outputs + j];
+                      const double value = gradient.slopes[row * outputs + j];
                       sums[j] += value * value;
                     }
                 });
   }
-  /// Half the mean squares of the outputs of `weight`.
-  std::vector<double> halfMeans(llvm::StringRef weight, size_t tokens) const {
-    std::vector<double> means = squares.lookup(weight);
-    for (double &mean : means)
-      mean /= 2 * static_cast<double>(tokens);
+  /// Half the mean squares of the `outputs` outputs of `weight`, for the
+  /// `tokens` tokens that chose the expert.
+  std::vector<double> halfMeans(const std::string &weight, size_t expert,
+                                int64_t outputs, int64_t tokens) const {
+    std::vector<double> means(static_cast<size_t>(outputs));
+    if (const auto found = squares.find({weight, expert});
+        found != squares.end() && tokens != 0)
+      std::ranges::transform(found->second, means.begin(), [&](double sum) {
+        return sum / (2 * static_cast<double>(tokens));
+      });
     return means;
   }
 
 private:
-  llvm::StringMap<std::vector<double>> squares;
+  std::map<std::pair<std::string, size_t>, std::vector<double>> squares;
 };
 
 /// What the rows of an input say.
@@ -128,7 +134,8 @@ public:
             matrix.hasOutputFactor = false;
     if (steps.withoutGradient)
       result.withoutGradient =
-          steps.withoutGradient->getName().getStringRef().str();
+          steps.withoutGradient->getName().getStringRef().str() +
+          " has no backward pass";
     else
       gradients.emplace(input.module, input.weights, steps.chain(), stream,
                         options.threads, place);
@@ -148,10 +155,10 @@ private:
   void runStep(size_t number);
   void measure(const StepInput &read, const std::vector<InputFacts> &facts,
                const OutputSquares *squares);
-  /// Adds the losses of matrices of one input; with `experts`, as parts of the
-  /// outputs, an equal share for each of so many experts.
+  /// Adds the losses of matrices of one input, times `scale`; without
+  /// gradients as parts of the outputs.
   void measureSamples(std::vector<Sampled> &samples, const InputFacts &facts,
-                      double damping, size_t experts);
+                      double damping, double scale);
   void measureLookups();
 
   const QuantizeInput &input;
@@ -186,8 +193,8 @@ Sensitivities SensitivityRun::run() {
   if (gradients) {
     gradients->runForward(steps.embedding, all - 1, [&](size_t) { advance(); });
     for (size_t number = all; number > count; --number)
-      gradients->runBackward(number - 1, [](size_t, size_t, llvm::StringRef,
-                                            std::span<const float>) {});
+      gradients->runBackward(number - 1,
+                             [](size_t, const ProductGradient &) {});
   } else {
     stream.embed(steps.embedding);
   }
@@ -204,13 +211,12 @@ SensitivityRun::runBackward(const CalibrationStep &step, size_t number,
                             OutputSquares &squares) {
   std::optional<StepGradients> slopes(std::in_place, step, ids.size(),
                                       options.threads, place);
-  gradients->runBackward(number, [&](size_t first, size_t count,
-                                     llvm::StringRef weight,
-                                     std::span<const float> gradient) {
-    slopes->add(first, count, weight, gradient);
-    squares.add(count, weight, gradient, options.threads);
-  });
-  if (!slopes->isFinite() ||
+  gradients->runBackward(number,
+                         [&](size_t first, const ProductGradient &gradient) {
+                           slopes->add(first, gradient);
+                           squares.add(gradient, options.threads);
+                         });
+  if (!slopes->finish() ||
       !llvm::all_of(gradients->gradient(),
                     [](float value) { return std::isfinite(value); }))
     throw Error("the gradient of " + part::subject(step.sublayer.name) +
@@ -227,20 +233,17 @@ void SensitivityRun::runStep(size_t number) {
   if (gradients)
     std::ranges::copy(gradients->rows(number), stream.rows().begin());
   std::vector<std::vector<InputFacts>> facts(step.inputs.size());
-  std::vector<std::vector<float>> weights(step.inputs.size());
-  for (size_t i = 0; i < step.inputs.size(); ++i) {
+  for (size_t i = 0; i < step.inputs.size(); ++i)
     for (int64_t expert = 0; expert < step.inputs[i].experts; ++expert)
       facts[i].emplace_back(step.inputs[i].k, place);
-    if (slopes)
-      weights[i] = slopes->tokenWeights(step.inputs[i].number);
-  }
-  stream.run(step.sublayer, [&](size_t read, size_t expert,
-                                std::span<const float> rows) {
+  stream.run(step.sublayer, [&](const ReadRows &read) {
     for (size_t i = 0; i < step.inputs.size(); ++i)
-      if (step.inputs[i].number == read) {
-        InputFacts &own = facts[i][expert];
-        own.add(rows, options.threads,
-                slopes ? weights[i].data() + own.moments.tokens() : nullptr);
+      if (step.inputs[i].number == read.input) {
+        std::vector<float> weights;
+        if (slopes)
+          weights = slopes->weights(read);
+        facts[i][read.expert].add(read.rows, options.threads,
+                                  slopes ? weights.data() : nullptr);
       }
   });
   for (size_t i = 0; i < step.inputs.size(); ++i)
@@ -266,7 +269,16 @@ void SensitivityRun::measure(const StepInput &read,
   std::ranges::sort(experts, {}, [&](size_t expert) {
     return std::pair(-facts[expert].moments.tokens(), expert);
   });
+  const auto choices = [&] {
+    return std::transform_reduce(
+        experts.begin(), experts.end(), 0.0, std::plus<>(),
+        [&](size_t expert) { return double(facts[expert].moments.tokens()); });
+  };
+  const double all = choices();
   experts.resize(std::min(experts.size(), kSampledExperts));
+  // The losses of experts are a sum over their tokens, parts of outputs a mean.
+  const double scale =
+      squares ? all / choices() : 1 / static_cast<double>(experts.size());
   for (const StepFactor &shared : read.factors)
     for (size_t expert : experts) {
       std::vector<Sampled> samples;
@@ -278,18 +290,19 @@ void SensitivityRun::measure(const StepInput &read,
         made.errors.resize(formats.size());
         made.isLookedUp = matrix.name == steps.embedding.getWeight();
         made.outputs =
-            squares ? squares->halfMeans(matrix.name, ids.size())
-                    : std::vector<double>(
-                          static_cast<size_t>(made.sample.outputs()), 1.0);
+            squares
+                ? squares->halfMeans(matrix.name, expert, made.sample.outputs(),
+                                     facts[expert].moments.tokens())
+                : std::vector<double>(
+                      static_cast<size_t>(made.sample.outputs()), 1.0);
       }
-      measureSamples(samples, facts[expert], shared.damping,
-                     squares ? 0 : experts.size());
+      measureSamples(samples, facts[expert], shared.damping, scale);
     }
 }
 
 void SensitivityRun::measureSamples(std::vector<Sampled> &samples,
                                     const InputFacts &facts, double damping,
-                                    size_t experts) {
+                                    double scale) {
   std::map<int64_t, std::vector<size_t>> byBlock;
   for (size_t i = 0; i < formats.size(); ++i)
     byBlock[weightBlock(formats[i])].push_back(i);
@@ -308,21 +321,20 @@ void SensitivityRun::measureSamples(std::vector<Sampled> &samples,
                   std::vector<float> errors =
                       matrix.sample.errors(formats[format], &factor);
                   const double cost = costOf(errors);
-                  if (experts == 0)
-                    (*matrix.losses)[format] += cost / tokens;
+                  if (gradients)
+                    (*matrix.losses)[format] += scale * cost / tokens;
                   else if (const double all = costOf(matrix.sample.weights());
                            all > 0)
-                    (*matrix.losses)[format] +=
-                        cost / all / static_cast<double>(experts);
+                    (*matrix.losses)[format] += scale * cost / all;
                   if (matrix.isLookedUp)
                     matrix.errors[format] = std::move(errors);
                 });
   }
   for (Sampled &matrix : samples) {
-    if (experts == 0) {
+    if (gradients) {
       std::vector<double> rounding = facts.rounding;
       for (double &error : rounding)
-        error /= tokens;
+        error *= scale / tokens;
       result.activations +=
           matrix.sample.cost(matrix.sample.weights(), matrix.outputs, rounding);
     }

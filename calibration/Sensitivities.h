@@ -31,7 +31,7 @@ struct Sensitivities {
   /// What inputs of products in int8 lose, whatever formats the matrices have;
   /// 0 without gradients.
   double activations = 0;
-  /// An op that has no backward pass, or empty.
+  /// Why there are no gradients, or empty.
   std::string withoutGradient;
 };
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 using namespace qwen;
 
@@ -15,56 +14,86 @@ static constexpr double kTokenLambda = 0.5;
 
 StepGradients::StepGradients(const CalibrationStep &step, size_t tokens,
                              unsigned threads, Place place)
-    : threads(threads),
-      squares(step.sublayer.inputs.size(), std::vector<double>(tokens)) {
-  for (const auto &[i, input] : llvm::enumerate(step.sublayer.inputs))
+    : threads(threads) {
+  for (const auto &[i, input] : llvm::enumerate(step.sublayer.inputs)) {
+    squares.emplace_back(tokens, input);
     for (const std::string &weight : input.weights)
       inputOf[weight] = i;
+  }
   for (const StepInput &input : step.inputs)
     for (const StepFactor &factor : input.factors)
       for (const StepMatrix &matrix : factor.matrices)
-        if (matrix.hasOutputFactor)
-          moments.try_emplace(matrix.name, matrix.outputs, place);
+        for (int64_t expert = 0;
+             matrix.hasOutputFactor && expert < input.experts; ++expert)
+          moments[matrix.name].emplace_back(matrix.outputs / input.experts,
+                                            place);
 }
 
-void StepGradients::add(size_t first, size_t tokens, llvm::StringRef weight,
-                        std::span<const float> gradient) {
-  std::vector<double> &sums = squares[inputOf.lookup(weight)];
-  const size_t outputs = gradient.size() / tokens;
-  parallelFor(tokens, threads, [&](size_t i, unsigned) {
+// The engine sums in another order, so it may choose another expert than the
+// backward pass where two have nearly equal logits. Then the token has no
+// place.
+std::optional<size_t> StepGradients::Squares::place(size_t token,
+                                                    int64_t expert) const {
+  for (size_t i = token * choices; i < (token + 1) * choices; ++i)
+    if (experts[i] == expert || experts[i] == kNone)
+      return i;
+  return std::nullopt;
+}
+
+void StepGradients::add(size_t first, const ProductGradient &gradient) {
+  Squares &own = squares[inputOf.lookup(gradient.weight)];
+  const auto outputs = static_cast<size_t>(gradient.outputs);
+  parallelFor(gradient.count(), threads, [&](size_t row, unsigned) {
     double sum = 0;
-    for (float value : gradient.subspan(i * outputs, outputs))
+    for (float value : gradient.slopes.subspan(row * outputs, outputs))
       sum += double{value} * value;
-    sums[first + i] += sum;
+    const size_t place =
+        *own.place(first + gradient.token(row), gradient.expert);
+    own.experts[place] = gradient.expert;
+    own.sums[place] += sum;
   });
-  if (const auto found = moments.find(weight); found != moments.end())
-    found->second.add(gradient.data(), static_cast<int64_t>(tokens),
-                      static_cast<int64_t>(outputs), threads);
+  if (const auto found = moments.find(gradient.weight); found != moments.end())
+    found->second[static_cast<size_t>(gradient.expert)].add(
+        gradient.slopes.data(), static_cast<int64_t>(gradient.count()),
+        gradient.outputs, threads);
 }
 
-static double totalOf(const std::vector<double> &values) {
-  return std::accumulate(values.begin(), values.end(), 0.0);
-}
-
-bool StepGradients::isFinite() const {
-  return llvm::all_of(squares, [](const std::vector<double> &sums) {
-    return std::isfinite(totalOf(sums));
+bool StepGradients::finish() {
+  for (Squares &own : squares) {
+    std::vector<size_t> counts(own.means.size());
+    for (size_t i = 0; i < own.sums.size(); ++i)
+      if (own.experts[i] != kNone) {
+        own.means[static_cast<size_t>(own.experts[i])] += own.sums[i];
+        ++counts[static_cast<size_t>(own.experts[i])];
+      }
+    for (const auto &[mean, count] : llvm::zip_equal(own.means, counts))
+      mean /= static_cast<double>(std::max<size_t>(count, 1));
+  }
+  return llvm::all_of(squares, [](const Squares &own) {
+    return llvm::all_of(own.means,
+                        [](double mean) { return std::isfinite(mean); });
   });
 }
 
-std::vector<float> StepGradients::tokenWeights(size_t i) const {
-  const double mean =
-      totalOf(squares[i]) / static_cast<double>(squares[i].size());
-  std::vector<float> weights(squares[i].size(), 1.0f);
+std::vector<float> StepGradients::weights(const ReadRows &read) const {
+  const Squares &own = squares[read.input];
+  const double mean = own.means[read.expert];
+  std::vector<float> result(read.tokens.size(), 1.0f);
   if (mean > 0)
-    std::ranges::transform(squares[i], weights.begin(), [&](double square) {
-      return static_cast<float>(1 - kTokenLambda +
-                                kTokenLambda * square / mean);
+    std::ranges::transform(read.tokens, result.begin(), [&](int64_t token) {
+      const std::optional<size_t> place = own.place(
+          static_cast<size_t>(token), static_cast<int64_t>(read.expert));
+      return place ? static_cast<float>(1 - kTokenLambda +
+                                        kTokenLambda * own.sums[*place] / mean)
+                   : 1.0f;
     });
-  return weights;
+  return result;
 }
 
-const InputMoments *StepGradients::outputs(llvm::StringRef weight) const {
+const InputMoments *StepGradients::outputs(llvm::StringRef weight,
+                                           size_t expert) const {
   const auto found = moments.find(weight);
-  return found == moments.end() ? nullptr : &found->second;
+  return found == moments.end() || found->second[expert].tokens() == 0
+             ? nullptr
+             : &found->second[expert];
 }

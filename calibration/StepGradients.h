@@ -3,11 +3,14 @@
 #ifndef QWEN_CALIBRATION_STEPGRADIENTS_H
 #define QWEN_CALIBRATION_STEPGRADIENTS_H
 
+#include "calibration/BackwardPass.h"
 #include "calibration/Steps.h"
+#include "calibration/TextRun.h"
 #include "qwen/Quantizers/InputMoments.h"
 
 #include "llvm/ADT/StringMap.h"
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,25 +25,44 @@ public:
   StepGradients(const CalibrationStep &step, size_t tokens, unsigned threads,
                 Place place);
 
-  /// Adds the gradient by the result of the product with `weight`: rows
-  /// [tokens][outputs] of the tokens from `first` on.
-  void add(size_t first, size_t tokens, llvm::StringRef weight,
-           std::span<const float> gradient);
-  /// Whether all of them were finite.
-  bool isFinite() const;
+  /// Adds a gradient whose tokens begin with token `first` of the text.
+  void add(size_t first, const ProductGradient &gradient);
+  /// Ends the sums. Returns whether all of them are finite.
+  bool finish();
 
-  /// How many times each token counts for the products that read input `i` of
-  /// the sublayer. The mean is 1.
-  std::vector<float> tokenWeights(size_t i) const;
-  /// The second moments of the outputs of `weight`, or null without them.
-  const InputMoments *outputs(llvm::StringRef weight) const;
+  /// How many times each of these rows counts for the products that read them.
+  /// The mean is 1, of experts the mean of each.
+  std::vector<float> weights(const ReadRows &read) const;
+  /// The second moments of the outputs of `weight`, or of the outputs of one of
+  /// its experts; null without gradients by them.
+  const InputMoments *outputs(llvm::StringRef weight, size_t expert) const;
 
 private:
+  static constexpr int64_t kNone = -1;
+  /// The squares of the gradients by the products of an input.
+  struct Squares {
+    Squares(size_t tokens, const ProductInput &input)
+        : choices(static_cast<size_t>(input.choices())),
+          experts(tokens * choices, kNone), sums(experts.size()),
+          means(static_cast<size_t>(input.experts)) {}
+    /// The place of a token's sum for an expert, or the next one that no expert
+    /// has; none of a token that has chosen others.
+    std::optional<size_t> place(size_t token, int64_t expert) const;
+
+    const size_t choices;
+    /// The experts of each token, in the order of their gradients, and sums.
+    std::vector<int64_t> experts;
+    std::vector<double> sums;
+    /// By expert, of its tokens.
+    std::vector<double> means;
+  };
+
   const unsigned threads;
-  /// By Sublayer::inputs, the squares of each token's gradients.
-  std::vector<std::vector<double>> squares;
+  /// By Sublayer::inputs.
+  std::vector<Squares> squares;
   llvm::StringMap<size_t> inputOf;
-  llvm::StringMap<InputMoments> moments;
+  /// By the weight, of each expert.
+  llvm::StringMap<std::vector<InputMoments>> moments;
 };
 
 } // namespace qwen

@@ -18,7 +18,7 @@ uint64_t CalibrationStep::backwardWork() const {
     for (const StepFactor &factor : input.factors)
       for (const StepMatrix &matrix : factor.matrices)
         if (matrix.hasOutputFactor)
-          sum += uint64_t(matrix.outputs * matrix.outputs) / 2;
+          sum += uint64_t(input.choices) * input.outputMomentWork(matrix);
   return sum;
 }
 
@@ -43,10 +43,10 @@ uint64_t CalibrationStep::bytes() const {
     for (const StepFactor &shared : input.factors)
       for (const StepMatrix &matrix : shared.matrices)
         if (matrix.hasOutputFactor) {
-          moments += InputMoments::bytesFor(matrix.outputs);
-          factor =
-              std::max(factor, InputFactor::bytesFor(input.k) +
-                                   2 * InputFactor::bytesFor(matrix.outputs));
+          const int64_t outputs = input.outputsOf(matrix);
+          moments += uint64_t(input.experts) * InputMoments::bytesFor(outputs);
+          factor = std::max(factor, InputFactor::bytesFor(input.k) +
+                                        2 * InputFactor::bytesFor(outputs));
         }
   }
   return moments + factor;
@@ -91,6 +91,7 @@ CalibrationSteps::CalibrationSteps(const QuantizeInput &from) {
         const auto found = from.formats.find(name);
         if (found == from.formats.end())
           continue;
+        const int64_t own = outputs / made.experts;
         addMatrix(
             made,
             {name, found->second,
@@ -98,7 +99,7 @@ CalibrationSteps::CalibrationSteps(const QuantizeInput &from) {
              outputs,
              // Not the head, nor what has too many outputs for their square.
              step.hasGradients && sublayer.result &&
-                 outputs <= kMostFactorOutputs && outputs % kGroup == 0},
+                 own <= kMostFactorOutputs && own % kGroup == 0},
             name == embedding.getWeight() ? kTiedDamping : kDamping);
       }
       if (!made.factors.empty())

@@ -49,10 +49,20 @@ struct StepInput {
   uint64_t matrixWork(const StepMatrix &matrix) const {
     return uint64_t(k * k) / 2 * uint64_t(matrix.outputs);
   }
-  /// The factor of a matrix's outputs, and what the matrix takes with it.
+  /// The outputs of `matrix`, or of each expert.
+  int64_t outputsOf(const StepMatrix &matrix) const {
+    return matrix.outputs / experts;
+  }
+  /// The moments of the outputs of a row.
+  uint64_t outputMomentWork(const StepMatrix &matrix) const {
+    return uint64_t(outputsOf(matrix) * outputsOf(matrix)) / 2;
+  }
+  /// The factors of a matrix's outputs, and what the matrix takes with them.
   uint64_t outputWork(const StepMatrix &matrix) const {
-    const auto n = static_cast<uint64_t>(matrix.outputs);
-    return matrix.hasOutputFactor ? n * n * n / 3 + n * n / 2 * uint64_t(k) : 0;
+    const auto n = static_cast<uint64_t>(outputsOf(matrix));
+    return matrix.hasOutputFactor
+               ? uint64_t(experts) * (n * n * n / 3 + n * n / 2 * uint64_t(k))
+               : 0;
   }
 };
 

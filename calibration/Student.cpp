@@ -77,12 +77,13 @@ void Student::forLogits(const LogitsFn &receive) {
 BackwardPass::ReceiveFn Student::receiver(const Sublayer &sublayer,
                                           BackwardPass &pass,
                                           const ReceiveFn &receive) const {
-  return [&](llvm::StringRef weight, std::span<const float> slope) {
+  return [&](const ProductGradient &gradient) {
     const auto name = mlir::FlatSymbolRefAttr::get(
-        mlir::ModuleOp(module).getContext(), weight);
+        mlir::ModuleOp(module).getContext(), gradient.weight);
     for (const ProductInput &input : sublayer.inputs)
-      if (llvm::is_contained(input.weights, weight))
-        receive(weight, pass.productRows(input.rows, name), slope);
+      if (llvm::is_contained(input.weights, gradient.weight))
+        receive(input.ids ? gradient.rows : pass.productRows(input.rows, name),
+                gradient);
   };
 }
 

@@ -42,11 +42,10 @@ public:
   /// The same, and returns the gradient by these logits.
   using SlopeFn = std::function<std::vector<float>(
       int64_t first, int64_t width, std::span<const float> logits)>;
-  /// Receives rows [tokens][k] that the product with `weight` reads, and the
-  /// gradient by its result, [tokens][outputs].
-  using ReceiveFn =
-      std::function<void(llvm::StringRef weight, std::span<const float> rows,
-                         std::span<const float> slope)>;
+  /// Receives rows [tokens][k] that a product reads, and the gradient by its
+  /// result.
+  using ReceiveFn = std::function<void(std::span<const float> rows,
+                                       const ProductGradient &gradient)>;
   /// Returns the gradient by the rows of the embedding. Throws Error.
   std::vector<float> runBackward(const SlopeFn &slopeOf,
                                  const ReceiveFn &receive);

@@ -71,7 +71,7 @@ SublayerChain qwen::divide(mlir::func::FuncOp forward) {
       continue;
     next.name = pathOf(*op);
     addProducts(next.inputs, *op);
-    if (llvm::isa<LmHeadOp>(op)) {
+    if (streamUseOf(op) == StreamUse::Heads) {
       chain.sublayers.push_back(std::move(next));
       return chain;
     }

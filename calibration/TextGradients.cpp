@@ -54,7 +54,7 @@ void TextGradients::runForward(EmbeddingOp embedding, size_t end,
   stream.embed(embedding);
   keep(0);
   for (size_t i = 0; i < end; ++i) {
-    stream.run(*chain[i], [](size_t, size_t, std::span<const float>) {});
+    stream.run(*chain[i], [](const ReadRows &) {});
     keep(i + 1);
     done(i);
   }
@@ -98,10 +98,9 @@ void TextGradients::runBackward(size_t number, const ReceiveFn &receive) {
                : std::vector<float>(own.begin(), own.end());
     BackwardPass pass(weights, static_cast<int64_t>(tokens),
                       static_cast<int64_t>(window));
-    pass.run(sublayer, read, slopes,
-             [&](llvm::StringRef weight, std::span<const float> gradient) {
-               receive(first, tokens, weight, gradient);
-             });
+    pass.run(sublayer, read, slopes, [&](const ProductGradient &gradient) {
+      receive(first, gradient);
+    });
     std::ranges::copy(slopes, own.begin());
   }
 }

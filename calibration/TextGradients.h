@@ -46,11 +46,10 @@ public:
   void runForward(EmbeddingOp embedding, size_t end,
                   const std::function<void(size_t number)> &done);
 
-  /// Receives the gradient by the result of a product, rows [tokens][outputs]
-  /// of the tokens from `first` on.
+  /// Receives the gradient by the result of a product, of the tokens from
+  /// `first` on: ProductGradient counts them from there.
   using ReceiveFn =
-      std::function<void(size_t first, size_t tokens, llvm::StringRef weight,
-                         std::span<const float> gradient)>;
+      std::function<void(size_t first, const ProductGradient &gradient)>;
   /// Replaces the gradient by the rows behind sublayer `number` by that by the
   /// rows before it. The head is the first. Throws Error.
   void runBackward(size_t number, const ReceiveFn &receive);

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 using namespace qwen;
 
@@ -104,8 +105,9 @@ TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
   mlir::MLIRContext *context = module.getContext();
   Program made = emptyProgram();
   mlir::func::FuncOp forward = programsOf(module).front();
-  ProgramBuilder builder(*made.module, kProgram, forward,
-                         {rowsType(context, width), integersType(context)});
+  ProgramBuilder builder(
+      *made.module, kProgram, forward,
+      {activationsType(context, width), integersType(context)});
   const int64_t tokens = std::max(window, kCallTokens / window * window);
   builder.setLimits(tokens, tokens);
   builder.useCachesOf(0);
@@ -130,7 +132,7 @@ TextRun::Program TextRun::makeProgram(const Sublayer &sublayer) {
 std::unique_ptr<TextRun::Head> TextRun::makeHead(const Sublayer &head) {
   Program made = emptyProgram();
   ProgramBuilder builder(*made.module, kProgram, programsOf(module).front(),
-                         {rowsType(module.getContext(), width)});
+                         {activationsType(module.getContext(), width)});
   builder.setLimits(kHeadRows, kHeadRows);
   builder.nameArgument(0, kHidden);
   builder.map(head.input, builder.argument(0));
@@ -198,35 +200,38 @@ void TextRun::run(const Sublayer &sublayer, const ReceiveFn &receive) {
   }
 }
 
-/// Gives each expert its rows. `rows` has a row for each of `tokens` tokens, or
-/// for each of their choices, by expert. `ids` has the experts of one token
-/// after another.
-static void divideByExpert(
-    const ProductInput &input, std::span<const float> rows, const float *ids,
-    int64_t tokens,
-    const std::function<void(size_t expert, std::span<const float> rows)>
-        &receive) {
+/// Gives each expert its rows. `read` has a row for each of its tokens, or for
+/// each of their choices, by expert. `ids` has the experts of one token after
+/// another.
+static void divideByExpert(const ProductInput &input, ReadRows read,
+                           const float *ids,
+                           const TextRun::ReceiveFn &receive) {
   std::vector<std::vector<int64_t>> chosenBy(
       static_cast<size_t>(input.experts));
-  for (int64_t i = 0; i < tokens * input.choices(); ++i)
+  for (int64_t i = 0; i < std::ssize(read.tokens) * input.choices(); ++i)
     chosenBy[std::bit_cast<uint32_t>(ids[i])].push_back(i / input.choices());
   const auto k = static_cast<size_t>(widthOf(input.rows));
   const bool isOfChoices = isExpertActivations(input.rows.getType());
+  std::span<const float> rows = read.rows;
   std::vector<float> gathered;
+  std::vector<int64_t> tokens;
   for (size_t expert = 0; expert < chosenBy.size(); ++expert) {
     const size_t count = chosenBy[expert].size();
     if (count == 0)
       continue;
-    if (isOfChoices) {
-      receive(expert, rows.first(count * k));
-      rows = rows.subspan(count * k);
-      continue;
-    }
+    tokens.clear();
     gathered.clear();
-    for (int64_t token : chosenBy[expert])
-      llvm::append_range(gathered,
-                         rows.subspan(static_cast<size_t>(token) * k, k));
-    receive(expert, gathered);
+    for (int64_t token : chosenBy[expert]) {
+      tokens.push_back(read.tokens[static_cast<size_t>(token)]);
+      if (!isOfChoices)
+        llvm::append_range(gathered,
+                           rows.subspan(static_cast<size_t>(token) * k, k));
+    }
+    receive({read.input, expert,
+             isOfChoices ? rows.first(count * k) : std::span(gathered),
+             tokens});
+    if (isOfChoices)
+      rows = rows.subspan(count * k);
   }
 }
 
@@ -260,17 +265,16 @@ void TextRun::runCalls(const Sublayer &sublayer, const Kind &kind,
                              static_cast<size_t>(tokens * width));
     const InputRows given = {kHidden, rows};
     engine.call(kProgram, batch, {&given, 1});
+    std::vector<int64_t> numbers(static_cast<size_t>(tokens));
+    std::iota(numbers.begin(), numbers.end(), first);
     for (auto [i, input] : llvm::enumerate(sublayer.inputs)) {
-      const std::span<const float> read =
-          rowsOf(inputName(i), tokens * choicesOfToken(input.rows));
-      if (!input.ids) {
-        receive(i, 0, read);
-        continue;
-      }
-      divideByExpert(input, read, rowsOf(idsName(i), tokens).data(), tokens,
-                     [&](size_t expert, std::span<const float> own) {
-                       receive(i, expert, own);
-                     });
+      const ReadRows read = {
+          i, 0, rowsOf(inputName(i), tokens * choicesOfToken(input.rows)),
+          numbers};
+      if (input.ids)
+        divideByExpert(input, read, rowsOf(idsName(i), tokens).data(), receive);
+      else
+        receive(read);
     }
     if (sublayer.result)
       std::ranges::copy(rowsOf(kAfter, tokens), rows.begin());

@@ -18,6 +18,19 @@
 
 namespace qwen {
 
+/// Rows [count][k] that products of a sublayer read, of the next tokens of the
+/// text.
+struct ReadRows {
+  /// The place of their input in Sublayer::inputs.
+  size_t input;
+  /// 0 for products of all tokens. An expert gets the rows of the tokens that
+  /// chose it, if there are any.
+  size_t expert;
+  std::span<const float> rows;
+  /// The numbers of their tokens in the text, in ascending order.
+  std::span<const int64_t> tokens;
+};
+
 /// Runs windows of a text through the sublayers of a model, in f32, by the
 /// kernels of this machine. Sublayers of equal structure share their code.
 class TextRun {
@@ -31,12 +44,7 @@ public:
           Place place = Place::Memory);
   ~TextRun();
 
-  /// Receives rows [count][k] of an input of the sublayer, by its place in
-  /// Sublayer::inputs. They belong to the next tokens of the text. The expert
-  /// is 0 for products of all tokens. An expert gets the rows of the tokens
-  /// that chose it, if there are any, in the order of the tokens.
-  using ReceiveFn = std::function<void(size_t input, size_t expert,
-                                       std::span<const float> rows)>;
+  using ReceiveFn = std::function<void(const ReadRows &read)>;
 
   /// Sets the residual stream to the rows of `embedding`. Throws Error.
   void embed(EmbeddingOp embedding);

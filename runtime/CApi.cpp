@@ -350,22 +350,28 @@ int64_t qwen_detokenize(const qwen_model *model, const int32_t *ids,
   });
 }
 
-int32_t qwen_open_sequence(qwen_model *model) {
-  return with<int32_t>(__func__, model, [&] {
+/// Calls open(state), which gives a new sequence. It keeps states to step back
+/// to while there are any.
+template <typename Open>
+static int32_t openWithStates(const char *function, qwen_model *model,
+                              const Open &open) {
+  return with<int32_t>(function, model, [&] {
     SequenceState &state = model->engine().state();
-    const SequenceId sequence = state.open();
+    const SequenceId sequence = open(state);
     state.reserveStates(sequence);
     return sequence;
   });
 }
 
+int32_t qwen_open_sequence(qwen_model *model) {
+  return openWithStates(__func__, model,
+                        [](SequenceState &state) { return state.open(); });
+}
+
 int32_t qwen_branch_sequence(qwen_model *model, int32_t sequence,
                              int64_t length) {
-  return with<int32_t>(__func__, model, [&] {
-    SequenceState &state = model->engine().state();
-    const SequenceId child = state.branch(sequence, length);
-    state.reserveStates(child);
-    return child;
+  return openWithStates(__func__, model, [&](SequenceState &state) {
+    return state.branch(sequence, length);
   });
 }
 

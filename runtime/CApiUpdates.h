@@ -38,8 +38,8 @@ struct Update {
 };
 
 /// The updates of a scheduler's requests. They belong to channels, which
-/// readers choose. All threads may call all functions at the same time, but for
-/// those of the scheduler's thread.
+/// readers choose. All threads may call all functions at the same time, except
+/// the functions of the scheduler's thread.
 class Updates {
 public:
   /// At most `mostSources` requests have updates.

@@ -15,6 +15,7 @@ goes on where it stopped.
 import asyncio
 import collections
 import dataclasses
+import fcntl
 import json
 import logging
 import os
@@ -39,6 +40,8 @@ LOGGER = logging.getLogger("ray.serve")
 PROMPT = ("system", "instructions", "tools", "messages", "prompt", "input")
 # A request that ends so many replicas is at fault itself.
 TRIES = 3
+# The folders of replicas in the folder for temporary files.
+FOLDER = "qwen-ray-"
 # Headers of one connection.
 HOP = {"connection", "content-length", "host", "keep-alive", "transfer-encoding"}
 # What depends on time: comments that keep a connection open, and progress.
@@ -65,6 +68,38 @@ def words(value):
 def refusal(status, kind, message):
     """An error as the server writes it."""
     return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": status}}, status, {"Retry-After": "1"})
+
+
+def locked(path):
+    """A descriptor that locks a folder of this user; nothing if another process locks it."""
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if os.fstat(folder).st_uid == os.geteuid():
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Another process may have removed it before the lock.
+            if os.path.samestat(os.fstat(folder), os.lstat(path)):
+                return folder
+    except OSError:
+        pass
+    os.close(folder)
+    return None
+
+
+def own_folder():
+    """A folder and the descriptor that locks it while this process lives. Removes the folders of killed replicas."""
+    with os.scandir(tempfile.gettempdir()) as entries:
+        paths = [entry.path for entry in entries if entry.name.startswith(FOLDER)]
+    for path in paths:
+        if (lock := locked(path)) is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
+    while True:
+        folder = tempfile.TemporaryDirectory(prefix=FOLDER, ignore_cleanup_errors=True)
+        if (lock := locked(folder.name)) is not None:
+            return folder, lock
 
 
 class Stream:
@@ -115,7 +150,7 @@ class Server:
     """A replica: `qwen-run serve` on a Unix socket."""
 
     async def __init__(self, model, options):
-        self.folder = tempfile.TemporaryDirectory(prefix="qwen-")
+        self.folder, self.lock = own_folder()
         self.socket = f"{self.folder.name}/socket"
         program = shutil.which("qwen-run", path=f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}")
         if not program:

@@ -13,5 +13,9 @@ std::string Quantization::describe() const {
   if (tokens > 0)
     line += ", " + std::to_string(tokens) +
             " tokens of the text with SHA-256 " + text;
+  if (distilled != DistilledScales())
+    line += ", scales of " + std::to_string(distilled.steps) +
+            " steps of distillation over " + std::to_string(distilled.tokens) +
+            " tokens";
   return line;
 }

@@ -3,7 +3,6 @@
 #include "Importance.h"
 #include "ModelState.h"
 
-#include "qwen/ABI/DraftHead.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Quantizers/FindGrid.h"
 #include "qwen/Support/InputError.h"
@@ -374,6 +373,7 @@ static void quantizeByText(const QuantizeInput &input, ModelState &state,
   const Quantization chosen = hooks.quantize(matrices);
   state.record.tokens = chosen.tokens;
   state.record.text = chosen.text;
+  state.record.distilled = chosen.distilled;
 }
 
 /// The names of the quantizers, in the order of their table.

@@ -3,12 +3,15 @@
 #include "qwen/Compiler/PlanFormats.h"
 
 #include "Compile.h"
+#include "Importance.h"
 #include "Summary.h"
 
 #include "qwen/CodeGen/Artifact/ArtifactWriter.h"
 #include "qwen/CodeGen/Lower/CacheList.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Import/Checkpoint/ModelScope.h"
+
+#include <map>
 
 using namespace qwen;
 
@@ -23,17 +26,26 @@ class Planning {
 public:
   Planning(const std::filesystem::path &checkpoint,
            const CompileOptions &options, const CompileHooks &hooks)
-      : name(checkpointName(checkpoint)), compile(checkpoint, options, hooks) {
+      : name(checkpointName(checkpoint)), imatrix(options.imatrix),
+        compile(checkpoint, options, hooks) {
     compile.importTokenizer();
   }
 
   std::string run(const ChooseFormatsFn &choose) {
     compile.runSteps(StepId::Rotation);
     const QuantizeInput input = quantizeInput(compile.state());
-    MatrixFormats chosen = choose(
-        {input, parametersOf(compile.state().model),
-         [this](std::string_view matrix) { return tokenPart(matrix); },
-         [this](const MatrixFormats &formats) { return sizeOf(formats); }});
+    const ImportanceRows rows = importanceRows(input);
+    PlanInput given = {
+        input,
+        parametersOf(compile.state().model),
+        [this](std::string_view matrix) { return tokenPart(matrix); },
+        {},
+        [this](const MatrixFormats &formats) { return sizeOf(formats); }};
+    if (!imatrix.empty())
+      given.importance = [&](const std::string &matrix) {
+        return rows.at(matrix);
+      };
+    MatrixFormats chosen = choose(given);
     FormatPlan plan = compile.state().plan;
     for (auto &[matrix, format] : chosen)
       plan.formats[matrix] = format;
@@ -41,6 +53,20 @@ public:
   }
 
 private:
+  using ImportanceRows =
+      std::map<std::string, std::shared_ptr<const std::vector<float>>>;
+  /// The rows of the importance matrix of all matrices; none without it.
+  ImportanceRows importanceRows(const QuantizeInput &input) const {
+    ImportanceRows rows;
+    if (imatrix.empty())
+      return rows;
+    Importance importance(imatrix, compile.state().config());
+    for (const auto &[matrix, format] : input.formats)
+      rows[matrix] = importance.of(matrix, input.source(matrix)->shape());
+    importance.requireRows();
+    return rows;
+  }
+
   double tokenPart(std::string_view matrix) {
     const ModelState &state = compile.state();
     if (!state.config().tied && matrix == ModelScope().embedding())
@@ -67,6 +93,7 @@ private:
     record.quantizer = infoOf(Quantizer::Gptq).name;
     record.tokens = kTokensOfText;
     record.text.assign(kDigitsOfHash, '0');
+    record.distilled = {kTokensOfText, kTokensOfText};
     const std::vector<CacheInfo> caches =
         cachesOf(programsOf(*codes.front().module).front());
     return {
@@ -78,6 +105,7 @@ private:
   }
 
   const std::string name;
+  const std::filesystem::path imatrix;
   Compile compile;
 };
 } // namespace

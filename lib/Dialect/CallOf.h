@@ -12,6 +12,7 @@
 
 #include "mlir/IR/Builders.h"
 
+#include <array>
 #include <utility>
 
 //===----------------------------------------------------------------------===//
@@ -73,11 +74,31 @@ public:
   /// The call of `Quantized` if `value` is int8, else the call of `Floats`.
   template <typename Quantized, typename Floats>
   DriverCall callFor(mlir::Value value,
-                     const typename Floats::Arguments &arguments) {
+                     const typename Floats::Arguments &arguments,
+                     const Quantized &constants = {}) {
     if (isInBlocks(value.getType()))
-      return call<Quantized>(arguments);
+      return call<Quantized>(arguments, constants);
     return call<Floats>(arguments);
   }
+
+  /// The call of `Quantized`, which quantizes a whole token at once: with
+  /// `scratch` floats or, where tokens lie in tiles, room for a token.
+  template <typename Quantized>
+  DriverCall callQuantizing(mlir::Value result,
+                            const typename Quantized::Arguments &arguments,
+                            int64_t scratch = 0) {
+    const TokenTiles tiles = tilesOf(result);
+    if (tiles.isTiled())
+      scratch = std::max(scratch, quantizedFloats(widthOf(result), 1));
+    Quantized constants;
+    constants.tiles = tiles;
+    constants.scratch = Length(scratch);
+    return call<Quantized>(arguments, constants);
+  }
+
+  /// The tokens of `activations` that lie in tiles, as the products need them
+  /// that read the activations. None do where these need different layouts.
+  TokenTiles tilesOf(mlir::Value activations) const;
 
   OpId id() { return OpId(op.getPlanAttr().getId()); }
   CountId count() {
@@ -115,6 +136,14 @@ public:
     add((name + ".scales").str(), place.scales);
     add((name + ".sums").str(), place.sums);
   }
+  /// The struct outside has the fields of the one inside, by their own names.
+  void add(llvm::StringRef /*name*/, const LinearArguments &product) {
+    visitFields(product, *this);
+  }
+  void add(llvm::StringRef name, const TokenTiles &tiles) {
+    for (const auto &[field, value] : fieldsOf(tiles))
+      add((name + "." + field).str(), builder.getI64IntegerAttr(value));
+  }
   void addKernel(llvm::StringRef name, KernelOp kind) {
     const KernelInfo *kernel = kernelOf(op, kind);
     if (!kernel && next)
@@ -123,17 +152,18 @@ public:
                      : mlir::TypeAttr::get(builder.getNoneType()));
   }
   void addProduct() {
-    const auto kernels = op.getKernelsAttr().getAsRange<KernelAttr>();
-    const ProductPlan plan =
-        facts.productOf(*(*kernels.begin()).getInfo(),
-                        *(*std::next(kernels.begin())).getInfo());
+    const ProductPlan plan = productOf(op);
     add("cached", plan.cached);
     add("least", plan.least);
     add("reused", plan.reused);
     add("together", plan.together);
     llvm::SmallVector<mlir::Attribute> tiles;
-    for (const KernelInfo *kernel : plan.tiles)
-      tiles.push_back(attribute(kernel));
+    for (const auto &[kernel, tokens] : plan.tiles) {
+      llvm::SmallVector<mlir::Attribute> tile = {attribute(kernel)};
+      for (const auto &[field, value] : fieldsOf(tokens))
+        tile.push_back(builder.getI64IntegerAttr(value));
+      tiles.push_back(builder.getArrayAttr(tile));
+    }
     add("tiles", builder.getArrayAttr(tiles));
   }
   void addScratch(llvm::StringRef name, Length floats) {
@@ -145,6 +175,17 @@ public:
   std::string stem;
 
 private:
+  ProductPlan productOf(ForwardOp product) const;
+
+  /// The fields of the struct, in their order.
+  static std::array<std::pair<const char *, int64_t>, 4>
+  fieldsOf(const TokenTiles &tiles) {
+    return {{{"layout", tiles.layout},
+             {"multiple", tiles.multiple},
+             {"least", tiles.least},
+             {"rest", tiles.rest}}};
+  }
+
   mlir::Attribute attribute(const KernelInfo *kernel) {
     if (firstKernel.empty())
       firstKernel = kernel->name;

@@ -47,6 +47,46 @@ static float queryScale(int64_t size) {
 }
 
 //===----------------------------------------------------------------------===//
+// Tokens in tiles
+//===----------------------------------------------------------------------===//
+
+/// The plan of a product by the schedules of its kernels.
+static ProductPlan planOf(ForwardOp product, const CallFacts &facts) {
+  const auto kernels = product.getKernelsAttr().getAsRange<KernelAttr>();
+  ProductPlan plan = facts.productOf(*(*kernels.begin()).getInfo(),
+                                     *(*std::next(kernels.begin())).getInfo());
+  TokenTiles &first = plan.tiles[0].tokens;
+  if (first.isTiled() && widthOf(product->getOperand(0)) > kMostTiledLength)
+    first = {};
+  return plan;
+}
+
+TokenTiles CallOf::tilesOf(Value activations) const {
+  TokenTiles all;
+  for (Operation *reader : activations.getUsers()) {
+    // Experts copy the tokens that they choose.
+    if (isa<ExpertsUpOp, ExpertsGateOp>(reader))
+      continue;
+    if (!isa<LinearOp, LmHeadOp>(reader))
+      return {};
+    const TokenTiles its =
+        planOf(cast<ForwardOp>(reader), facts).tiles[0].tokens;
+    if (!its.isTiled())
+      return {};
+    all = all.isTiled() ? all.both(its) : its;
+  }
+  return all;
+}
+
+ProductPlan CallOf::productOf(ForwardOp product) const {
+  ProductPlan plan = planOf(product, facts);
+  TokenTiles &first = plan.tiles[0].tokens;
+  if (first.isTiled() && isa<LinearOp, LmHeadOp>(product.getOperation()))
+    first = tilesOf(product->getOperand(0));
+  return plan;
+}
+
+//===----------------------------------------------------------------------===//
 // Activations of each token
 //===----------------------------------------------------------------------===//
 
@@ -96,8 +136,9 @@ DriverCall RmsNormOp::getDriverCall(const CallFacts &facts) {
     return of.call<fixed::HeadNorm>(
         arguments, {.headDim = Length(static_cast<int64_t>(*headDim))});
   }
-  return of.callFor<fixed::RmsNormQ8, fixed::RmsNormF32>(getResult(),
-                                                         arguments);
+  if (isInBlocks(getResult().getType()))
+    return of.callQuantizing<fixed::RmsNormQ8>(getResult(), arguments);
+  return of.call<fixed::RmsNormF32>(arguments);
 }
 
 DriverCall RmsNormOp::getHiddenCall(const CallFacts &facts) {
@@ -119,7 +160,8 @@ static QuantizeArguments mapArguments(CallOf &of, Value in, Value result) {
 
 DriverCall QuantizeOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
-  return of.call<fixed::Quantize>(mapArguments(of, getInput(), getResult()));
+  return of.callQuantizing<fixed::Quantize>(
+      getResult(), mapArguments(of, getInput(), getResult()));
 }
 
 DriverCall HadamardOp::getDriverCall(const CallFacts &facts) {
@@ -133,7 +175,8 @@ DriverCall MapOp::getDriverCall(const CallFacts &facts) {
   switch (getMap().getValue()) {
 #define QWEN_ELEMENT_MAP(Map, Name)                                            \
   case ElementMap::Map:                                                        \
-    return of.callFor<fixed::Map##Q8, fixed::Map##F32>(getResult(), arguments);
+    return of.callFor<fixed::Map##Q8, fixed::Map##F32>(                        \
+        getResult(), arguments, {.tiles = of.tilesOf(getResult())});
 #include "qwen/ABI/ElementMaps.def"
   }
   llvm_unreachable("an element map without a row");
@@ -150,7 +193,8 @@ DriverCall TurnOp::getDriverCall(const CallFacts &facts) {
                                    .count = of.count(),
                                    .op = of.id()};
   if (isQuantizedActivations(getResult().getType()))
-    return of.call<fixed::TurnQ8>(arguments, {.scratch = Length(2 * k)});
+    return of.callQuantizing<fixed::TurnQ8>(getResult(), arguments,
+                                            alignTo(k, kActivationBlock) + k);
   return of.call<fixed::TurnF32>(arguments, {.scratch = k});
 }
 
@@ -169,14 +213,21 @@ DriverCall SwiGluOp::getDriverCall(const CallFacts &facts) {
   const GateArguments arguments =
       gateArguments(of, getUp(), getGate(), getResult());
   if (getHadamard())
-    return of.call<fixed::SwiGluHadamardQ8>(arguments);
-  return of.callFor<fixed::SwiGluQ8, fixed::SwiGluF32>(getResult(), arguments);
+    return of.call<fixed::SwiGluHadamardQ8>(arguments,
+                                            {.tiles = of.tilesOf(getResult())});
+  TokenTiles inProduct;
+  if (LinearOp product = gatedProduct(*this))
+    inProduct = of.tilesOf(product.getInput());
+  return of.callFor<fixed::SwiGluQ8, fixed::SwiGluF32>(
+      getResult(), arguments,
+      {.tiles = of.tilesOf(getResult()), .inProduct = inProduct});
 }
 
 DriverCall GateOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
   return of.callFor<fixed::GateQ8, fixed::GateF32>(
-      getResult(), gateArguments(of, getInput(), getGate(), getResult()));
+      getResult(), gateArguments(of, getInput(), getGate(), getResult()),
+      {.tiles = of.tilesOf(getResult())});
 }
 
 //===----------------------------------------------------------------------===//
@@ -200,8 +251,49 @@ static LinearArguments productArguments(CallOf &of, Value input,
           .op = of.id()};
 }
 
+SwiGluOp qwen::gateOf(LinearOp product) {
+  if (product.getNumResults() != 2 || product.getResidual() ||
+      !isInBlocks(product.getInput().getType()))
+    return {};
+  Value gate = product.getResult(0), up = product.getResult(1);
+  if (!gate.hasOneUse() || !up.hasOneUse())
+    return {};
+  auto op = dyn_cast<SwiGluOp>(*gate.getUsers().begin());
+  const bool isGate = op && op.getGate() == gate && op.getUp() == up &&
+                      !op.getHadamard() && isInBlocks(op.getResult().getType());
+  return isGate ? op : SwiGluOp();
+}
+
+LinearOp qwen::gatedProduct(SwiGluOp gate) {
+  auto product = gate.getGate().getDefiningOp<LinearOp>();
+  return product && gateOf(product) == gate ? product : LinearOp();
+}
+
+/// The call of a product and of the SwiGLU that reads it.
+static DriverCall gatedCall(LinearOp product, SwiGluOp gate,
+                            const CallFacts &facts) {
+  CallOf of(product, facts, cast<ForwardOp>(gate.getOperation()));
+  of.stem = "linear_swiglu";
+  const KernelInfo &kernel =
+      *kernelOf(cast<ForwardOp>(product.getOperation()), KernelOp::LinearQ8);
+  const auto program = product->getParentOfType<func::FuncOp>();
+  const int64_t most =
+      *limitOf(program, runsOn(cast<ForwardOp>(product.getOperation())));
+  return of.call<fixed::LinearSwiGluQ8>(
+      {.product = productArguments(of, product.getInput(), product.getResults(),
+                                   /*residual=*/nullptr),
+       .gated = blockPlaceOf(gate.getResult()),
+       .panelBytes = Bytes(panelBytes(*weightFormat(kernel.format),
+                                      widthOf(product.getInput()))),
+       .gateOp = OpId(gate.getPlanAttr().getId())},
+      {.tiles = of.tilesOf(gate.getResult()),
+       .scratch = Length(gateScratch(most))});
+}
+
 DriverCall LinearOp::getDriverCall(const CallFacts &facts) {
   CallOf of(*this, facts);
+  if (SwiGluOp gate = gateOf(*this); gate && of.tilesOf(getInput()).isTiled())
+    return gatedCall(*this, gate, facts);
   return of.callFor<fixed::LinearQ8, fixed::LinearF32>(
       getInput(),
       productArguments(of, getInput(), getResults(), getResidual()));

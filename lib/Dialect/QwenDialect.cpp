@@ -53,7 +53,7 @@ int64_t qwen::widthOf(Value activations) {
   return cast<RankedTensorType>(activations.getType()).getShape().back();
 }
 
-RankedTensorType qwen::rowsLike(Value value, ArrayRef<int64_t> sizes,
+RankedTensorType qwen::typeLike(Value value, ArrayRef<int64_t> sizes,
                                 Type element) {
   SmallVector<int64_t> shape = {ShapedType::kDynamic};
   llvm::append_range(shape, sizes);

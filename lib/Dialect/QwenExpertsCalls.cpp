@@ -21,21 +21,22 @@ DriverCall RouteOp::getDriverCall(const CallFacts &facts) {
 }
 
 /// What an instance fixes of the products of `op`, which give `width` values.
-/// `activations` has a row for each choice.
+/// `activations` belong to choices, not to tokens.
 template <typename Fixed, typename ExpertsOp>
 static Fixed expertsFixed(ExpertsOp op, const CallFacts &facts,
                           Value activations, int64_t width, int64_t scratch) {
   const Value input = op.getInput();
   const KernelInfo &kernel = *cast<KernelAttr>((*op.getKernels())[0]).getInfo();
-  return {.experts = Experts(widthOf(op.getFirst()) - 1),
-          .chosen = Experts(choicesOfToken(activations)),
-          .k = lengthOf(input),
-          .width = Length(width),
-          .stride =
-              facts.strideOf(cast<FlatSymbolRefAttr>((*op.getPacked())[0])),
-          .panelBytes =
-              Bytes(panelBytes(*weightFormat(kernel.format), widthOf(input))),
-          .scratch = Length(scratch)};
+  Fixed fixed;
+  fixed.experts = Experts(widthOf(op.getFirst()) - 1);
+  fixed.chosen = Experts(choicesOfToken(activations));
+  fixed.k = lengthOf(input);
+  fixed.width = Length(width);
+  fixed.stride = facts.strideOf(cast<FlatSymbolRefAttr>((*op.getPacked())[0]));
+  fixed.panelBytes =
+      Bytes(panelBytes(*weightFormat(kernel.format), widthOf(input)));
+  fixed.scratch = Length(scratch);
+  return fixed;
 }
 
 /// The call of experts_gate or experts_up.
@@ -53,9 +54,12 @@ static DriverCall expertsUpCall(ExpertsOp op, Value gates,
                                         .count = of.count(),
                                         .op = of.id()};
   const auto constants = [&]<typename Fixed>(Fixed) {
-    return expertsFixed<Fixed>(
+    auto fixed = expertsFixed<Fixed>(
         op, facts, op.getResult(), widthOf(op.getResult()),
-        expertsUpScratch(widthOf(op.getInput()), isQuantized));
+        expertsScratch(widthOf(op.getInput()), isQuantized));
+    if (isQuantized)
+      fixed.inTiles = of.tilesOf(op.getInput());
+    return fixed;
   };
   if (isQuantized)
     return of.call(arguments, constants(fixed::ExpertsUpQ8()));
@@ -86,11 +90,14 @@ DriverCall ExpertsDownOp::getDriverCall(const CallFacts &facts) {
                                           .out = floatPlaceOf(getResult()),
                                           .count = of.count(),
                                           .op = of.id()};
+  const bool isQuantized = isInBlocks(getInput().getType());
   const auto constants = [&]<typename Fixed>(Fixed) {
-    return expertsFixed<Fixed>(*this, facts, getInput(), widthOf(getResult()),
-                               kExpertValues);
+    return expertsFixed<Fixed>(
+        *this, facts, getInput(), widthOf(getResult()),
+        isQuantized ? expertsScratch(widthOf(getInput()), isQuantized)
+                    : kExpertValues);
   };
-  if (isInBlocks(getInput().getType()))
+  if (isQuantized)
     return of.call(arguments, constants(fixed::ExpertsDownQ8()));
   return of.call(arguments, constants(fixed::ExpertsDownF32()));
 }

@@ -490,8 +490,8 @@ void DeltaRuleOp::getEffects(
 //===----------------------------------------------------------------------===//
 
 /// The matrices of all experts of `choice`, one after another in each of
-/// `segments`. `activations` has a row for each choice, and an expert has
-/// `outputs`.
+/// `segments`. `activations` belong to choices, not to tokens, and an expert
+/// has `outputs` outputs.
 static WeightUse expertsUse(ArrayAttr segments, Value choice, Value activations,
                             int64_t outputs, int64_t k) {
   const int64_t experts = widthOf(choice) - 1;

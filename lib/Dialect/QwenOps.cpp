@@ -1,5 +1,6 @@
 //===- QwenOps.cpp - Verifiers of the qwen ops ----------------------------===//
 
+#include "qwen/ABI/ArtifactFormat.h"
 #include "qwen/Dialect/QwenDialect.h"
 
 #include "mlir/IR/Builders.h"
@@ -139,8 +140,6 @@ LogicalResult RmsNormOp::verify() {
 
 LogicalResult LinearOp::verify() {
   const size_t weights = getWeights().size();
-  if (weights == 0)
-    return emitOpError() << "has 0 weights when 1 or more is needed";
   if (getNumResults() != weights)
     return emitOpError() << "has " << getNumResults() << " results when "
                          << weights << " is needed, one for each weight";

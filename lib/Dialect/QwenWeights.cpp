@@ -237,14 +237,6 @@ WeightSourcePtr OnesAttr::open(RankedTensorType type,
 // Images and their parts
 //===----------------------------------------------------------------------===//
 
-LogicalResult ImageOp::verify() {
-  const std::optional<uint64_t> bytes = getBytes();
-  if (!bytes || static_cast<int64_t>(*bytes) >= 0)
-    return success();
-  return emitOpError() << "has " << static_cast<int64_t>(*bytes)
-                       << " bytes when 0 or more are needed";
-}
-
 int64_t qwen::indexOf(ModuleOp module, FlatSymbolRefAttr image) {
   int64_t index = 0;
   if (image)
@@ -301,10 +293,6 @@ LogicalResult PackedOp::verify() {
   if (getLayout() && type.getDimSize(1) % kGroup != 0)
     return emitOpError() << "has K = " << type.getDimSize(1)
                          << " when a multiple of " << kGroup << " is needed";
-  const auto offset = static_cast<int64_t>(getOffset());
-  if (offset < 0 || offset % static_cast<int64_t>(kTensorAlign) != 0)
-    return emitOpError() << "offset is " << offset << " when a multiple of "
-                         << kTensorAlign << " is needed";
   return getExperts() || getStride() ? verifyExperts(*this) : success();
 }
 

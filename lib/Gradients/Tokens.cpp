@@ -48,6 +48,20 @@ void gradients::swiGlu(std::span<const float> gate, const float *up,
   }
 }
 
+// sigmoid' = s (1 - s).
+void gradients::gate(std::span<const float> x, const float *gate,
+                     const float *dy, float *dx, float *dGate) {
+  std::vector<float> powers(x.size());
+  std::transform(gate, gate + x.size(), powers.begin(),
+                 [](float value) { return -value; });
+  numerics::exp(powers);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float s = 1 / (1 + powers[i]);
+    dx[i] += dy[i] * s;
+    dGate[i] += dy[i] * x[i] * (s * (1 - s));
+  }
+}
+
 void gradients::hadamard(std::span<const float> dy, float *dx) {
   std::vector<float> turned(dy.size());
   numerics::hadamard(dy.data(), std::ssize(dy), turned.data());

@@ -37,13 +37,14 @@ MatrixSample::MatrixSample(WeightSourcePtr from) : source(std::move(from)) {
   }
 }
 
-std::vector<float> MatrixSample::errors(WeightFormat format,
-                                        const InputFactor *factor) const {
+std::vector<float>
+MatrixSample::errors(WeightFormat format, const InputFactor *factor,
+                     std::shared_ptr<const std::vector<float>> columns) const {
   const auto count = static_cast<int64_t>(numbers.size()),
              k = source->shape().k();
-  const WeightSourcePtr integers =
-      quantize(factor ? Quantizer::Gptq : Quantizer::Search, sampled, format,
-               {.inputs = factor}, {.threads = 1});
+  const WeightSourcePtr integers = quantize(
+      factor ? Quantizer::Gptq : Quantizer::Search, sampled, format,
+      {.inputs = factor, .columns = std::move(columns)}, {.threads = 1});
   const int64_t size = panelBytes(format, k);
   std::vector<uint8_t> panel(static_cast<size_t>(size));
   auto *decode = numerics::reference<KernelOp::Embed>(kernelFormat(format));

@@ -3,9 +3,9 @@
 // With a factor S of the gradients by the outputs beside R of the inputs, the
 // errors E of a matrix cost |S^T E R|^2 (LDLQ on both sides; Tseng et al. 2024,
 // arXiv 2402.04396, has the inputs' side). The terms of an output, a row of
-// E R, get what those of the outputs before it make of them. Sixteen outputs, a
-// panel, are chosen side by side: they make up for those before the panel, not
-// for each other.
+// E R, make up for the terms of the outputs before it. The sixteen outputs of a
+// panel are chosen side by side: they make up for the outputs before the panel,
+// not for each other.
 //
 //===----------------------------------------------------------------------===//
 

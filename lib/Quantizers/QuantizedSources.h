@@ -25,8 +25,8 @@ makeSearched(WeightSourcePtr source, WeightFormat format,
 inline constexpr int kSweeps = 2;
 
 /// Integers of `source` whose outputs have about the least error for these
-/// factors, of which that of the inputs is not null, and `sweeps` of coordinate
-/// descent from there.
+/// factors, after `sweeps` of coordinate descent. The factor of the inputs is
+/// not null.
 WeightSourcePtr makeGptq(const WeightSource &source, WeightFormat format,
                          const QuantizerFactors &factors, int sweeps,
                          const QuantizerOptions &options);

@@ -53,8 +53,8 @@ public:
 private:
   EncodeError encode(int64_t first, OutputSet outputs, int64_t lane,
                      uint8_t *panel) const;
-  /// How much errors of `weights` count, which are those of column `j` of the
-  /// outputs from `first` on.
+  /// How much errors of `weights` count. These are the weights of column `j`,
+  /// one for each output from `first` on.
   Lanes importanceOf(const Lanes &weights, int64_t first, int64_t j) const;
 
   const WeightFormat format;

@@ -77,13 +77,6 @@ std::vector<std::vector<std::string>> qwen::fusedMatrices(ModuleOp module) {
   return result;
 }
 
-std::vector<std::string> qwen::fusedWith(ModuleOp module, StringRef name) {
-  for (std::vector<std::string> &names : fusedMatrices(module))
-    if (llvm::is_contained(names, name))
-      return std::move(names);
-  return {name.str()};
-}
-
 namespace {
 struct FuseProjections final
     : qwen::impl::FuseProjectionsBase<FuseProjections> {

@@ -176,7 +176,7 @@ LogicalResult Planner::layOutArguments() {
         *place ? place->getStride() : alignTo(widthOf(argument), kPanelOutputs);
     arguments.push_back(
         {argument, static_cast<unsigned>(buffers.size()), stride});
-    buffers.push_back({alignTo(mostRows(argument) * stride * 4, kTensorAlign),
+    buffers.push_back({alignTo(mostTokens(argument) * stride * 4, kTensorAlign),
                        0, *place ? lastPhase() : lastReader(argument, 0),
                        *place ? place->getOffset() : 0,
                        static_cast<bool>(*place)});
@@ -184,7 +184,8 @@ LogicalResult Planner::layOutArguments() {
   return success();
 }
 
-/// Whether rows of that type may be read by their name: of 32 bits, in order.
+/// Whether activations of that type may be read by their name: of 32 bits, in
+/// order.
 static bool canBeNamed(Type type) {
   return isFloatActivations(type) || isChoiceIntegers(type) ||
          (isExpertActivations(type) && !isInBlocks(type));
@@ -279,7 +280,8 @@ void Planner::layOut(ForwardOp op) {
       place == ResultPlace::OneBuffer ? layOutInOneBuffer(op) : layOutApart(op);
   bufferOf[op] = buffers.size();
   const unsigned phase = phases.lookup(op);
-  buffers.push_back({size, phase, lastReader(op->getResults(), phase)});
+  buffers.push_back({size, phases.lookup(firstWriter(op)),
+                     lastReader(op->getResults(), phase)});
 }
 
 /// Floats from a token of `value`, which has a place, to the next.
@@ -310,7 +312,7 @@ int64_t Planner::layOutInOneBuffer(ForwardOp op) {
         BufferAttr::get(op->getContext(), first * 4, stride, -1, -1));
     first += widthOf(value);
   }
-  return alignTo(mostRows(op->getResult(0)) * stride * 4, kTensorAlign);
+  return alignTo(mostTokens(op->getResult(0)) * stride * 4, kTensorAlign);
 }
 
 /// Places each result, and the scales and sums of a quantized one, behind the
@@ -323,15 +325,16 @@ int64_t Planner::layOutApart(ForwardOp op) {
     return offset;
   };
   for (Value value : op->getResults()) {
-    const int64_t rows = mostRows(value);
+    const int64_t tokens = mostTokens(value);
     int64_t stride = widthOf(value), offset, scales = -1, sums = -1;
     if (isInBlocks(value.getType())) {
-      offset = reserve(rows * stride);
-      scales = reserve(rows * ceilDiv(stride, kActivationBlock) * 4);
-      sums = reserve(rows * (stride / kGroup) * 4);
+      // Some targets need whole tiles, and all targets share the plan.
+      offset = reserve(roomForCodes(tokens, stride));
+      scales = reserve(roomForScales(tokens, stride) * 4);
+      sums = reserve(tokens * (stride / kGroup) * 4);
     } else {
       stride = alignTo(stride, kPanelOutputs);
-      offset = reserve(rows * stride * 4);
+      offset = reserve(tokens * stride * 4);
     }
     places[op].push_back(
         BufferAttr::get(op->getContext(), offset, stride, scales, sums));

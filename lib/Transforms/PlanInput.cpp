@@ -41,7 +41,7 @@ LogicalResult qwen::checkLimits(func::FuncOp program) {
   return success();
 }
 
-int64_t qwen::mostRows(Value value) {
+int64_t qwen::mostTokens(Value value) {
   if (isIntegers(value.getType()))
     return 1;
   auto program = cast<func::FuncOp>(value.getParentBlock()->getParentOp());

@@ -16,14 +16,23 @@ namespace qwen {
 /// have no more tokens than there are. Emits an error if not.
 mlir::LogicalResult checkLimits(mlir::func::FuncOp program);
 
-/// The most rows of `value` in a call of its program, which has limits: tokens,
-/// or choices. Integers that all tokens share are one row.
-int64_t mostRows(mlir::Value value);
+/// The most tokens of `value`, or choices of experts, in a call of its program,
+/// which has limits. Integers that all tokens share count as one token.
+int64_t mostTokens(mlir::Value value);
 
 /// The op that writes `value`, which may be a view. Null for an argument of the
 /// function.
 inline mlir::Operation *writerOf(mlir::Value value) {
   return rootOf(value).getDefiningOp();
+}
+
+/// The first op that may write the result of `op`: of a SwiGLU, the product
+/// before it, with which a driver may compute it.
+inline mlir::Operation *firstWriter(mlir::Operation *op) {
+  if (auto gate = mlir::dyn_cast<SwiGluOp>(op))
+    if (LinearOp product = gatedProduct(gate))
+      return product;
+  return op;
 }
 
 /// The arguments of `program` that are activations.

@@ -117,7 +117,7 @@ private:
   Value quantized(Value activations) {
     if (isInBlocks(activations.getType()))
       return activations;
-    // Experts quantize their own rows.
+    // Experts quantize their own results.
     if (isExpertActivations(activations.getType())) {
       activations.setType(QuantizeOp::typeOf(activations.getType()));
       return activations;

@@ -46,6 +46,8 @@ namespace {
 /// written to the last that reads one of them.
 struct Lifetime {
   unsigned first, last;
+  /// The phase of firstWriter().
+  unsigned begin;
   /// Operands that read a result in phase `last`.
   unsigned lastReads = 0;
 };
@@ -85,12 +87,15 @@ private:
   LogicalResult visitCache(ForwardOp op);
   LogicalResult addRegions(ForwardOp op);
   LogicalResult addRegion(Value value, int64_t offset, int64_t stride,
-                          uint64_t elementBytes);
+                          uint64_t elementBytes, int64_t together = 1);
   InFlightDiagnostic emitError(Value value) const;
   LogicalResult verifyDisjoint();
 
   unsigned phaseOf(const void *source) const {
     return lifetimes.lookup(source).first;
+  }
+  unsigned beginOf(const Region &region) const {
+    return lifetimes.lookup(sourceOf(region.value)).begin;
   }
   bool isInPhase(Operation *op) const { return op && phaseOf(op) == phase; }
   bool isInPlace(const Region &region, const Region &old) const;
@@ -127,7 +132,7 @@ LogicalResult PlanVerifier::visitArgument(BlockArgument argument) {
     return emitError(argument)
            << "lies at " << place << " when the other program leaves it at "
            << *other;
-  lifetimes[sourceOf(argument)] = {0, *other ? kAfterAll : 0};
+  lifetimes[sourceOf(argument)] = {0, *other ? kAfterAll : 0, 0};
   return addRegion(argument, place.getOffset(), place.getStride(), 4);
 }
 
@@ -157,7 +162,8 @@ LogicalResult PlanVerifier::beginPhase(ForwardOp op) {
   if (isa<LmHeadOp>(op.getOperation()))
     lmHead = op;
   phase += plan.getBarrier() ? 1 : 0;
-  lifetimes[op] = {phase, phase};
+  Operation *writer = firstWriter(op);
+  lifetimes[op] = {phase, phase, writer == op ? phase : phaseOf(writer)};
   return success();
 }
 
@@ -252,14 +258,20 @@ LogicalResult PlanVerifier::addRegions(ForwardOp op) {
   }
   for (auto [buffer, result] : llvm::zip_equal(buffers, op->getResults())) {
     const int64_t columns = widthOf(result);
-    const bool quantized = isInBlocks(result.getType());
-    if (failed(addRegion(result, buffer.getOffset(), buffer.getStride(),
-                         quantized ? 1 : 4)))
-      return failure();
-    if (quantized &&
-        (failed(addRegion(result, buffer.getScales(),
-                          ceilDiv(columns, kActivationBlock), 4)) ||
-         failed(addRegion(result, buffer.getSums(), columns / kGroup, 4))))
+    if (!isInBlocks(result.getType())) {
+      if (failed(addRegion(result, buffer.getOffset(), buffer.getStride(), 4)))
+        return failure();
+      continue;
+    }
+    // With room for whole tiles.
+    const int64_t codes = std::max<int64_t>(buffer.getStride(),
+                                            alignTo(columns, kActivationBlock));
+    if (failed(
+            addRegion(result, buffer.getOffset(), codes, 1, kMostTileTokens)) ||
+        failed(addRegion(result, buffer.getScales(),
+                         ceilDiv(columns, kActivationBlock), 4,
+                         kMostTileTokens)) ||
+        failed(addRegion(result, buffer.getSums(), columns / kGroup, 4)))
       return failure();
   }
   return success();
@@ -276,15 +288,17 @@ InFlightDiagnostic PlanVerifier::emitError(Value value) const {
 }
 
 /// Collects the region of `value` from `offset` on, whose tokens follow each
-/// other in steps of `stride` elements; integers are as one token. The op's
-/// verifier has found neither to be negative.
+/// other in steps of `stride` elements, or `together` of them; integers are as
+/// one token. The op's verifier has found neither to be negative.
 LogicalResult PlanVerifier::addRegion(Value value, int64_t offset,
-                                      int64_t stride, uint64_t elementBytes) {
-  const auto rows = static_cast<uint64_t>(mostRows(value));
+                                      int64_t stride, uint64_t elementBytes,
+                                      int64_t together) {
+  const auto tokens =
+      static_cast<uint64_t>(alignTo(mostTokens(value), together));
   const auto begin = static_cast<uint64_t>(offset);
   // Sums and products from a file: a region too large ends past any arena.
   const uint64_t bytes = llvm::SaturatingMultiply(static_cast<uint64_t>(stride),
-                                                  rows * elementBytes);
+                                                  tokens * elementBytes);
   const uint64_t end = llvm::SaturatingAdd(begin, bytes);
   if (begin % kTensorAlign != 0)
     return emitError(value)
@@ -294,7 +308,12 @@ LogicalResult PlanVerifier::addRegion(Value value, int64_t offset,
     return emitError(value)
            << "buffer [" << begin << ", " << end
            << ") ends past the arena, which has " << arenaBytes << " bytes";
-  regions.push_back({value, begin, end});
+  const Region region = {value, begin, end};
+  regions.insert(llvm::upper_bound(regions, region,
+                                   [&](const Region &a, const Region &b) {
+                                     return beginOf(a) < beginOf(b);
+                                   }),
+                 region);
   return success();
 }
 
@@ -326,7 +345,7 @@ InFlightDiagnostic PlanVerifier::overlap(const Region &region,
     error << "'" << writer->getName() << "'";
   else
     error << "argument " << cast<BlockArgument>(old.value).getArgNumber();
-  error << " and both are alive in phase " << phaseOf(sourceOf(region.value));
+  error << " and both are alive in phase " << beginOf(region);
   const Lifetime &lifetime = lifetimes.at(sourceOf(old.value));
   Diagnostic &note = error.attachNote(old.value.getLoc())
                      << "alive from phase " << lifetime.first << " to ";
@@ -351,7 +370,7 @@ LogicalResult PlanVerifier::verifyDisjoint() {
   std::map<uint64_t, const Region *> alive;
   auto next = byEnd.begin();
   for (const Region &region : regions) {
-    for (; lastPhase(*next) < phaseOf(sourceOf(region.value)); ++next)
+    for (; lastPhase(*next) < beginOf(region); ++next)
       if (auto ended = alive.find((*next)->begin);
           ended != alive.end() && ended->second == *next)
         alive.erase(ended);

@@ -2,7 +2,7 @@
 
 #include "Cases.h"
 
-#include "qwen/ABI/Blocks.h"
+#include "qwen/ABI/DriverABI.h"
 #include "qwen/Numerics/Float16.h"
 
 using namespace qwen;
@@ -16,6 +16,17 @@ struct LinearShape {
   bool inPlace;
   /// Outputs that the last row of the result lacks.
   int64_t lacking = 0;
+};
+
+/// Codes and scales of activations as a layout has them. Their memory ends
+/// behind the last tile.
+struct Activations {
+  Guarded<int8_t> q;
+  Guarded<float> d;
+
+  Activations(ActivationLayoutInfo layout, int64_t m, int64_t k)
+      : q(alignTo(m, layout.tokens) * layout.codes(k)),
+        d(alignTo(m, layout.tokens) * ceilDiv(k, kActivationBlock)) {}
 };
 
 /// Operands of both kinds of linear kernels.
@@ -117,17 +128,35 @@ private:
 };
 } // namespace
 
-static void callLinear(LinearF32Fn *fn, const LinearOperands &o,
-                       const float *bias, const float *residual, float *out) {
+/// The operands' activations as `layout` has them.
+static Activations arrange(const LinearOperands &o,
+                           const ActivationLayoutInfo &layout) {
+  const auto [m, k] = std::pair(o.shape.m, o.shape.k);
+  Activations to(layout, m, k);
+  for (int64_t token = 0; token < m; ++token) {
+    for (int64_t i = 0; i < k; ++i)
+      to.q[layout.codeAt(token, i, k)] = o.q[token * k + i];
+    const int64_t blocks = ceilDiv(k, kActivationBlock);
+    for (int64_t i = 0; i < blocks; ++i)
+      to.d[layout.scaleAt(token, i, k)] = o.d[token * blocks + i];
+  }
+  return to;
+}
+
+static void callLinear(LinearF32Fn *fn, ActivationLayout,
+                       const LinearOperands &o, const float *bias,
+                       const float *residual, float *out) {
   const LinearShape &s = o.shape;
   fn(o.x.data(), o.weights.data(), bias, residual, out, s.m, s.k, s.ld,
      s.panelBegin, s.panelEnd);
 }
 
-static void callLinear(LinearQ8Fn *fn, const LinearOperands &o,
-                       const float *bias, const float *residual, float *out) {
+static void callLinear(LinearQ8Fn *fn, ActivationLayout layout,
+                       const LinearOperands &o, const float *bias,
+                       const float *residual, float *out) {
   const LinearShape &s = o.shape;
-  fn(o.q.data(), o.d.data(), o.sums.data(), o.weights.data(), bias, residual,
+  const Activations x = arrange(o, activationLayout(layout));
+  fn(x.q.data(), x.d.data(), o.sums.data(), o.weights.data(), bias, residual,
      out, s.m, s.k, s.ld, s.panelBegin, s.panelEnd);
 }
 
@@ -140,7 +169,10 @@ static void compareLinear(Cases &cases, const Compared<Op> &of,
                           : Guarded<float>(s.m * s.ld - s.lacking, -77.0f),
                 "out", [&](KernelFn<Op> *fn, float *out) {
                   const float *residual = s.inPlace ? out : o.residual.data();
-                  callLinear(fn, o, s.bias ? o.bias.data() : nullptr,
+                  const ActivationLayout layout =
+                      fn == of.kernel ? isaInfo(of.info.isa).dot.layout
+                                      : ActivationLayout::Rows;
+                  callLinear(fn, layout, o, s.bias ? o.bias.data() : nullptr,
                              s.residual ? residual : nullptr, out);
                 });
 }
@@ -209,15 +241,16 @@ static void checkLargeResults(Cases &cases,
   }
 }
 
-/// Activations so long that a kernel may arrange a part at a time: some tokens,
-/// or some values (lib/CodeGen/Products/TileTurns.cpp).
-static void checkLongTokens(Cases &cases,
-                            const Compared<KernelOp::LinearQ8> &of) {
+/// Tokens of several strips, which have fewer tokens the longer K is, up to the
+/// longest K (lib/CodeGen/Products/TileTurns.cpp).
+static void checkStrips(Cases &cases, const Compared<KernelOp::LinearQ8> &of) {
+  static constexpr int64_t sizes[][2] = {
+      {112, 8064}, {112, 8224}, {48, kMostTiledLength}};
   Random random(4);
-  for (const int64_t k : {8064, 8224}) {
-    const LinearShape shape = {80,    k,     3,    0, 3, 3 * kPanelOutputs,
+  for (const auto &[m, k] : sizes) {
+    const LinearShape shape = {m,     k,     3,    0, 3, 3 * kPanelOutputs,
                                false, false, false};
-    cases.start("m ", shape.m, ", k ", k);
+    cases.start("m ", m, ", k ", k);
     compareLinear(cases, of,
                   LinearOperands(shape, *weightFormat(of.info.format),
                                  kValues[0], random));
@@ -226,10 +259,10 @@ static void checkLongTokens(Cases &cases,
 
 void verify::checkKernel(Cases &cases, const Compared<KernelOp::LinearQ8> &of) {
   checkLinear(cases, of);
-  // Other kernels bypass no caches and arrange activations block by block.
+  // Other kernels bypass no caches, and their strips are shorter.
   if (isaInfo(of.info.isa).dot.kind == DotKind::TileDot) {
     checkLargeResults(cases, of);
-    checkLongTokens(cases, of);
+    checkStrips(cases, of);
   }
   const WeightFormat format = *weightFormat(of.info.format);
   Random random(2);

@@ -3,7 +3,7 @@
 #include "artifact/Manifest.h"
 
 #include "qwen/ABI/ArtifactFormat.h"
-#include "qwen/ABI/DraftHead.h"
+#include "qwen/ABI/Program.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/JsonValue.h"
 #include "qwen/Support/Text.h"
@@ -362,6 +362,9 @@ static Quantization parseQuantization(const JsonValue &value) {
   for (const Fact<Quantization> &fact : kQuantizationFacts)
     value.at(fact.key).read(fact, quantization);
   quantization.text = nameOf(value.at("text"));
+  if (const auto distilled = value.find("distilled"))
+    for (const Fact<DistilledScales> &fact : kDistilledFacts)
+      distilled->at(fact.key).read(fact, quantization.distilled);
   return quantization;
 }
 

@@ -21,6 +21,8 @@
 //         "rms_norm_eps": 1e-06, "tied": true, "max_context": 1024,
 //         "yarn": {"factor": 4.0, "positions": 32768, "fast": 32.0,
 //                  "slow": 1.0, "scale": 1.1386294},
+//         "experts": {"count": 128, "active": 8, "width": 768,
+//                     "shared_width": 0, "normalized": true},
 //         ... (each other part of kModelParts that the model has)
 //         "tokens": [0, 1, 5, ...]
 //       },
@@ -46,7 +48,8 @@
 //                    "top_p": 0.95, "min_p": 0.0, "repetition_penalty": 1.05,
 //                    "bos_token_id": 4093, "eos_token_id": [4095, 4093]},
 //     "quantization": {"quantizer": "gptq", "rotated": true, "awq": false,
-//                      "tokens": 32768, "text": "5d41402abc4b2a76..."},
+//                      "tokens": 32768, "text": "5d41402abc4b2a76...",
+//                      "distilled": {"steps": 48, "tokens": 24576}},
 //     "pruning": {"method": "shortgpt", "layers": [3, 7]}
 //   }
 //
@@ -54,13 +57,12 @@
 // or none), keys of "calls" (0), "step_back" (0), "state_rows"
 // (only with "step_back", which needs true), "counts" (no others) and, in
 // a program without logits, "rows" (0) of "limits", "count" of a value (0: the
-// tokens of the call), "tokens" (the logits of the
-// program are those of all ids), "output" ("logits"), "labels" (only with
-// "scores", which need them), "pooling"
-// ("last"), parts of a model (none), "format" of a cache (paged
-// ones only), "stride" (with "experts" of a tensor only), "images" (the file
-// has all weights), "bos_token_id",
-// "quantization" (integers of the checkpoint or rounded) and "pruning" (no
+// tokens of the call), "from" of an input (the caller gives it), "tokens" (all
+// ids have logits), "output" ("logits"), "labels" (only with "scores", which
+// need them), "pooling" ("last"), parts of a model (none), "format" of a cache
+// (paged ones only), "stride" (with "experts" of a tensor only), "images" (the
+// file has all weights), "bos_token_id", "quantization" (integers of the
+// checkpoint or rounded), "distilled" (scales did not learn) and "pruning" (no
 // layer was removed). There are no other keys.
 //
 //===----------------------------------------------------------------------===//

@@ -31,7 +31,10 @@ Batcher::Batcher(Engine &batchEngine, const BatcherOptions &options)
       fixedDrafts(options.drafts),
       pages(engine.state(), options.prefixCache,
             options.snapshotEvery.value_or(engine.snapshotEvery()),
-            options.store, options.events),
+            options.store, options.events,
+            [this](size_t items, const std::function<void(size_t)> &visit) {
+              engine.forEach(items, visit);
+            }),
       pace(engine.state().maxSequences() + engine.maxCallRows(), mostPrompt,
            model.experts.has_value()),
       draftPace(engine.state().maxSequences() + engine.maxCallRows(),
@@ -416,9 +419,11 @@ void Batcher::endStep(Job &job) {
 void Batcher::run() {
   try {
     for (const Failure &failure : engine.run(batch, receiver)) {
-      const auto track =
-          std::ranges::find(order, failure.sequence, &Track::sequence);
-      (*track)->job().fail(Error(engine.describe(failure), failure.kind));
+      Track &track =
+          **std::ranges::find(order, failure.sequence, &Track::sequence);
+      // A wrong draft may fail: the answer does not have it.
+      if (track.isCurrent(failure.position, failure.id))
+        track.job().fail(Error(engine.describe(failure), failure.kind));
     }
   } catch (const Error &error) {
     for (Track *track : order)

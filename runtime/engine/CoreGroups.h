@@ -39,8 +39,8 @@ std::vector<CorePlace> corePlaces(const std::vector<int> &cpus, int most,
                                   const std::string &root = "");
 
 /// Divides cores, in the order of corePlaces, into `count` groups of
-/// neighbours, as equal as possible, none of which crosses a node. Throws Error
-/// if there are fewer cores than groups, or fewer groups than nodes.
+/// neighbours, as equal as possible. No group crosses a node. Throws Error if
+/// there are fewer cores than groups, or fewer groups than nodes.
 std::vector<CoreGroup> coreGroups(std::span<const CorePlace> cores, int count);
 
 /// The number of NUMA nodes of `cores`. So many groups read the weights of a

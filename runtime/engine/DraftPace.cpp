@@ -224,7 +224,10 @@ void DraftPace::choose(std::span<DraftWish> wishes, int64_t rows, int64_t most,
     ++wish->count;
     added.push_back(wish);
     tokens += next;
-    const double ofStep = steps.secondsOf(rows + std::ssize(added)) + ofCalls;
+    // Drafts make no step shorter: steps without them were slowed.
+    const double ofStep = std::max(stepSeconds.front(),
+                                   steps.secondsOf(rows + std::ssize(added))) +
+                          ofCalls;
     stepSeconds.push_back(ofStep + behind);
     const double gain = tokens / without * stepSeconds.front() /
                         (ofStep + behind / kStepsBehind);

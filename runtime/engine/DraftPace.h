@@ -55,7 +55,7 @@ struct DraftWish {
 
 class DraftPace {
 public:
-  /// For steps of at most `rows` rows, of which at most `drafts` are drafts.
+  /// For steps of at most `rows` rows with at most `drafts` drafts among them.
   DraftPace(int64_t rows, int64_t drafts);
 
   /// Sets Drafter::usualShare, before there are drafts.

@@ -61,6 +61,9 @@ static constexpr uint64_t kProcessBytes = uint64_t{16} << 20;
 /// a step, each draft costs more and few pay (docs/decisions/0039).
 static constexpr int32_t kDraftingSequences = 4;
 
+/// Such states take at most this part, 1 / kStepsDivisor, of the spare memory.
+static constexpr uint64_t kStepsDivisor = 4;
+
 /// The options, and the pages, snapshots and further states that they ask for.
 struct qwen::WantedState {
   const EngineOptions &options;
@@ -131,7 +134,7 @@ static std::array<MemoryNeed, 8> memoryNeeds(const Manifest &manifest,
             .bytes = static_cast<uint64_t>(wanted.stepping) * steps,
             .least = 0,
             .unit = std::max<uint64_t>(1, steps),
-            .divisor = 4,
+            .divisor = kStepsDivisor,
             .displacesWeights = true},
            {.use = Weights,
             .bytes = weightBytes,
@@ -347,6 +350,17 @@ std::unique_ptr<Engine> Engine::beside(const EngineOptions &options) const {
   return std::unique_ptr<Engine>(new Engine(model, all, 0, entries, pool,
                                             *std::make_shared<MemoryBudget>(),
                                             WantedState(model, options)));
+}
+
+std::string Engine::whyNoSteps() const {
+  const int64_t bytes = stepBackBytesOf(model.caches);
+  if (bytes == 0 || sequenceState.maxStepping() > 0)
+    return {};
+  return "the states that a sequence steps back to take " +
+         std::to_string(bytes) + " bytes, and " +
+         std::to_string(kStepsDivisor) +
+         " times as many must be free beside the KV cache of one text when " +
+         allowed + "; allow more memory, or choose --speculate off";
 }
 
 uint64_t Engine::finishCheck(const std::function<bool()> &enough) {

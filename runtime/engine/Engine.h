@@ -113,6 +113,9 @@ public:
   int64_t snapshotEvery() const { return everySnapshot; }
   /// Which drafter its answers have.
   Speculate speculate() const { return speculation; }
+  /// Why no sequence can keep states to step back to, of a model that has some,
+  /// and what helps; empty if one can.
+  std::string whyNoSteps() const;
   /// The bytes that it has of its budget.
   uint64_t memoryBytes() const { return lease.bytes(); }
   /// A smaller model that drafts for its answers, or null.

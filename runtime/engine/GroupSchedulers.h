@@ -19,7 +19,7 @@ namespace qwen {
 /// All threads may call all functions.
 class GroupSchedulers {
 public:
-  /// Nothing else may use the engines, of which there is at least one; they
+  /// There is at least one engine. Nothing else may use the engines, and they
   /// must outlive this. Each queue has an equal part of `options.queue`, and
   /// `options.onStep` is called on the thread of each scheduler.
   GroupSchedulers(std::span<Engine *const> engines,

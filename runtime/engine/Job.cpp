@@ -126,8 +126,8 @@ bool Job::wants(const Track &track, int64_t position) const {
 }
 
 bool Job::mayPrepare(const Track &track, const Token &token) const {
-  return !reason && track.isCurrent(token) && !asked.rows && !asked.onDraw &&
-         token.position + 1 >= promptSize();
+  return !reason && track.isCurrent(token.position, token.id) && !asked.rows &&
+         !asked.onDraw && token.position + 1 >= promptSize();
 }
 
 bool Job::prepare(Track &track, const Token &token, std::span<const float> row,
@@ -154,7 +154,7 @@ bool Job::prepare(Track &track, const Token &token, std::span<const float> row,
 bool Job::receive(Track &track, const Token &token, std::span<float> row,
                   const Draw &ahead) {
   const auto next = static_cast<size_t>(token.position) + 1;
-  if (reason || !track.isCurrent(token))
+  if (reason || !track.isCurrent(token.position, token.id))
     return false;
   track.passRow(token.position);
   if (asked.rows) {

@@ -12,6 +12,7 @@
 #include "artifact/Manifest.h"
 #include "engine/DraftPace.h"
 #include "engine/Request.h"
+#include "engine/Token.h"
 #include "engine/Track.h"
 
 #include <algorithm>

@@ -10,15 +10,17 @@
 
 #include "engine/Job.h"
 
+#include <utility>
+
 namespace qwen {
 
 class JobPages {
 public:
   /// `state`, `store` and `events` must outlive the pages.
   JobPages(SequenceState &state, bool usesCache, int64_t snapshotEvery,
-           PageStore *store, PageEvents *events)
+           PageStore *store, PageEvents *events, ForEachFn forEach)
       : state(state), usesCache(usesCache),
-        cache(state, snapshotEvery, store, events) {}
+        cache(state, snapshotEvery, store, events, std::move(forEach)) {}
 
   /// Sets the prefix of a new job, and returns the number of its tokens that
   /// the prefix cache lacks.

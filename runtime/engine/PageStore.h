@@ -10,6 +10,7 @@
 
 #include "engine/Prompt.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -31,6 +32,25 @@ struct PageContent {
   /// `before`.
   std::span<const int32_t> ids;
 };
+
+/// Places of the bytes of a page or a snapshot, in order.
+using PageParts = std::span<const std::span<uint8_t>>;
+
+/// Bytes of all parts.
+inline size_t bytesOf(PageParts parts) {
+  size_t bytes = 0;
+  for (const std::span<uint8_t> part : parts)
+    bytes += part.size();
+  return bytes;
+}
+
+/// Fills the parts with `bytes`, of which there are bytesOf(parts).
+inline void copyToParts(std::span<const uint8_t> bytes, PageParts parts) {
+  for (const std::span<uint8_t> part : parts) {
+    std::ranges::copy(bytes.first(part.size()), part.begin());
+    bytes = bytes.subspan(part.size());
+  }
+}
 
 /// Numbers of pages and snapshots of one artifact.
 struct StoreCounts {
@@ -54,9 +74,10 @@ struct StoreSize {
   int64_t bytes = 0, waitingBytes = 0;
 };
 
-/// Bytes of pages and snapshots by their names. The thread of the prefix cache
-/// calls all functions but the last two, in its steps: but for `read`, they
-/// must not block, and they throw nothing but std::bad_alloc.
+/// Bytes of pages and snapshots by their names. The prefix cache calls all
+/// functions but the last two, in its steps: but for `read`, they must not
+/// block, and they throw nothing but std::bad_alloc. It calls `has`,
+/// `readAhead` and `read` on several threads at the same time.
 class PageStore {
 public:
   virtual ~PageStore() = default;
@@ -64,16 +85,16 @@ public:
   /// Different contents have different names, but for chance: 2^-128.
   virtual PageName nameOf(const PageContent &content) const = 0;
   virtual bool has(const PageName &name) const = 0;
-  /// The numbers of tokens behind the page `before`, less than those of a page,
-  /// at which the store may have states: bit i stands for i tokens.
+  /// The numbers of tokens behind the page `before` at which the store may have
+  /// states: bit i stands for i tokens, fewer than a page has.
   virtual uint64_t statesBehind(const PageName &before) const = 0;
   /// `read` will soon be called with the name.
   virtual void readAhead(const PageName & /*name*/) {}
-  /// Returns false if the store has lost the bytes, or has others than those
-  /// that were written of `content`, which has the name. `has` is false from
-  /// then on.
+  /// Fills `parts` with the bytes of `content`, which has the name, one part
+  /// after another. Returns false if the store has lost the bytes or finds
+  /// damage: `has` is false from then on, and the parts have any bytes.
   virtual bool read(const PageName &name, const PageContent &content,
-                    std::span<uint8_t> bytes) = 0;
+                    PageParts parts) = 0;
   virtual void write(const PageName &name, const PageContent &content,
                      std::span<const uint8_t> bytes) = 0;
   /// The pages of a sequence from the first on, and a state, have been of use.

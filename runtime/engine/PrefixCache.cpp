@@ -15,12 +15,14 @@
 using namespace qwen;
 
 PrefixCache::PrefixCache(SequenceState &sequences, int64_t every,
-                         PageStore *pageStore, PageEvents *pageEvents)
+                         PageStore *pageStore, PageEvents *pageEvents,
+                         ForEachFn forEachItem)
     : state(sequences), snapshotEvery(every), snapshots(sequences),
       entries(static_cast<size_t>(state.pages())),
       tokens(entries.size() * kPageTokens),
       buckets(std::bit_ceil(entries.size()), kNone), store(pageStore),
-      events(pageEvents), number(events ? events->addCache() : 0) {
+      events(pageEvents), forEach(std::move(forEachItem)),
+      number(events ? events->addCache() : 0) {
   if (events)
     state.onForget([this](PageId page, uint64_t serial) {
       // The rest of a snapshot has no entry.
@@ -30,6 +32,7 @@ PrefixCache::PrefixCache(SequenceState &sequences, int64_t every,
   if (!store)
     return;
   pageBytes.resize(static_cast<size_t>(state.pageBytes()));
+  parts.resize(kAtOnce * state.pageParts());
   names.reserve(entries.size() + 1);
   if (state.fixedBytes())
     snapshotBytes.resize(
@@ -80,13 +83,11 @@ void PrefixCache::remove(PageId page) {
 }
 
 void PrefixCache::insert(PageId page, std::span<const int32_t> ids,
-                         const Prefix &prefix) {
+                         const Prefix &prefix, const PageName &name) {
   Entry &entry = entries[static_cast<size_t>(page)];
   if (entry.serial)
     remove(page);
   const size_t bucket = bucketOf(ids, prefix);
-  const PageName name =
-      isStored(prefix) ? store->nameOf(contentOf(ids, prefix)) : PageName();
   entry = {state.keep(page), prefix.last,     prefix.identity,
            bucket,           buckets[bucket], name};
   buckets[bucket] = page;
@@ -206,7 +207,7 @@ void PrefixCache::keep(SequenceId sequence, std::span<const int32_t> ids,
       state.merge(sequence, prefix.pages, page);
     } else {
       page = state.page(sequence, prefix.pages);
-      insert(page, own, prefix);
+      insert(page, own, prefix, nameOf(own, prefix));
       write(page, own, prefix);
     }
     extend(prefix, page);
@@ -239,6 +240,11 @@ PageContent PrefixCache::contentOf(std::span<const int32_t> ids,
   const int64_t first = prefix.pages * kPageTokens;
   return {*prefix.identity.root, prefix.name,
           prefix.identity.overlapping(first, first + std::ssize(ids)), ids};
+}
+
+PageName PrefixCache::nameOf(std::span<const int32_t> ids,
+                             const Prefix &prefix) const {
+  return isStored(prefix) ? store->nameOf(contentOf(ids, prefix)) : PageName();
 }
 
 std::optional<PageName> PrefixCache::findStored(std::span<const int32_t> ids,
@@ -286,19 +292,6 @@ void PrefixCache::write(SnapshotId snapshot, PageId page,
   store->write(name, content, bytes);
 }
 
-PageId PrefixCache::adopt(std::span<const int32_t> ids, const Prefix &prefix) {
-  const PageContent content = contentOf(ids, prefix);
-  const PageName name = store->nameOf(content);
-  if (state.freePages() == 0 || !store->has(name) ||
-      !store->read(name, content, pageBytes))
-    return kNone;
-  const std::optional<PageId> page = state.adoptKept(pageBytes, kPageTokens);
-  if (!page)
-    return kNone;
-  insert(*page, ids, prefix);
-  return *page;
-}
-
 void PrefixCache::adoptState(std::span<const int32_t> ids, const Prefix &prefix,
                              PageId last) {
   const PageContent content = contentOf(ids, prefix);
@@ -307,7 +300,7 @@ void PrefixCache::adoptState(std::span<const int32_t> ids, const Prefix &prefix,
   const std::span<uint8_t> bytes = ids.empty()
                                        ? std::span(snapshotBytes).first(size)
                                        : std::span(snapshotBytes);
-  if (!store->has(name) || !store->read(name, content, bytes))
+  if (!store->has(name) || !store->read(name, content, {&bytes, 1}))
     return;
   if (!ids.empty()) {
     const auto page = state.adoptKept(bytes.subspan(size), std::ssize(ids));
@@ -323,12 +316,91 @@ void PrefixCache::adoptState(std::span<const int32_t> ids, const Prefix &prefix,
 /// What the system reads before it is asked for.
 static constexpr int64_t kAheadBytes = int64_t{32} << 20;
 
-void PrefixCache::readAhead(std::span<const int32_t> ids, Prefix &ahead,
-                            int64_t end) const {
-  for (; ahead.pages < end; ++ahead.pages) {
-    ahead.name = store->nameOf(contentOf(pageTokens(ids, ahead.pages), ahead));
-    store->readAhead(ahead.name);
+struct PrefixCache::Way {
+  std::span<const int32_t> ids;
+  /// The number of pages of the hit.
+  const int64_t end;
+  const std::function<bool()> &isLate;
+  /// What is there, and its last page.
+  Prefix at;
+  PageId last;
+  /// What has a name in `names`, which begin behind the first `at`.
+  Prefix named = at;
+  const int64_t first = at.pages;
+  /// The names from this one on are new to the store.
+  size_t newNames = 0;
+  /// The pages that are loaded now, and how that ends.
+  size_t count = 0;
+  std::array<PageId, kAtOnce> pages = {};
+  std::array<Outcome, kAtOnce> outcomes = {};
+
+  /// The index of the name of the page behind `at`.
+  size_t next() const { return static_cast<size_t>(at.pages - first); }
+};
+
+void PrefixCache::nameAhead(Way &way) {
+  const int64_t ahead = std::max<int64_t>(
+      2 * kAtOnce, kAheadBytes / std::max<int64_t>(1, std::ssize(pageBytes)));
+  const int64_t end = std::min(way.end, way.at.pages + ahead);
+  way.newNames = names.size();
+  for (Prefix &named = way.named; named.pages < end; ++named.pages) {
+    named.name = nameOf(pageTokens(way.ids, named.pages), named);
+    names.push_back(named.name);
   }
+}
+
+PrefixCache::Outcome PrefixCache::loadOne(const Way &way, size_t index) const {
+  for (size_t i = way.newNames + index; i < names.size(); i += way.count)
+    store->readAhead(names[i]);
+  if (index > 0 && way.isLate && way.isLate())
+    return Outcome::Late;
+  const size_t place = way.next() + index, size = state.pageParts();
+  Prefix before = way.at;
+  before.pages += static_cast<int64_t>(index);
+  if (index > 0)
+    before.name = names[place - 1];
+  const PageContent content =
+      contentOf(pageTokens(way.ids, before.pages), before);
+  return store->has(names[place]) &&
+                 store->read(names[place], content,
+                             PageParts(parts).subspan(index * size, size))
+             ? Outcome::Loaded
+             : Outcome::Lost;
+}
+
+PrefixCache::Outcome PrefixCache::loadSome(Way &way) {
+  nameAhead(way);
+  way.count = static_cast<size_t>(
+      std::min({kAtOnce, way.end - way.at.pages, state.freePages()}));
+  const size_t size = state.pageParts();
+  for (size_t i = 0; i < way.count; ++i)
+    way.pages[i] = state.beginPage(std::span(parts).subspan(i * size, size));
+  const auto load = [&](size_t i) {
+    try {
+      way.outcomes[i] = loadOne(way, i);
+    } catch (const std::bad_alloc &) {
+      way.outcomes[i] = Outcome::Lost;
+    }
+  };
+  forEach(way.count, std::ref(load));
+  // A page is of no use without those before it.
+  Outcome outcome = way.count ? Outcome::Loaded : Outcome::Lost;
+  size_t kept = 0;
+  for (size_t i = 0; i < way.count; ++i) {
+    if (outcome == Outcome::Loaded)
+      outcome = way.outcomes[i];
+    if (state.endPage(way.pages[i], outcome == Outcome::Loaded))
+      ++kept;
+    else if (outcome == Outcome::Loaded)
+      outcome = Outcome::Lost;
+  }
+  for (size_t i = 0; i < kept; ++i) {
+    way.last = way.pages[i];
+    insert(way.last, pageTokens(way.ids, way.at.pages), way.at,
+           names[way.next()]);
+    extend(way.at, way.last);
+  }
+  return outcome;
 }
 
 bool PrefixCache::load(std::span<const int32_t> ids, const Prefix &prefix,
@@ -336,40 +408,39 @@ bool PrefixCache::load(std::span<const int32_t> ids, const Prefix &prefix,
   if (!isStored(prefix))
     return true;
   const Hit hit = find(ids, prefix, Where::MemoryAndStore);
-  const int64_t most = std::max<int64_t>(
-      2, kAheadBytes / std::max<int64_t>(1, std::ssize(pageBytes)));
+  Prefix at = prefix;
+  PageId last = kNone;
+  // All that follows a page which memory lacks is in the store.
+  for (; at.pages < hit.pages; extend(at, last)) {
+    const PageId page = findPage(pageTokens(ids, at.pages), at);
+    if (page == kNone)
+      break;
+    state.renew(page);
+    last = page;
+  }
+  if (at.pages < std::min(loaded, hit.pages))
+    return true;
+  names.clear();
+  Way way = {
+      .ids = ids, .end = hit.pages, .isLate = isLate, .at = at, .last = last};
   bool isLoaded = false;
   const auto mustStop = [&] { return isLoaded && isLate && isLate(); };
-  Prefix at = prefix, ahead = prefix;
-  PageId page = kNone;
-  while (at.pages < hit.pages) {
-    const std::span<const int32_t> next = pageTokens(ids, at.pages);
-    page = findPage(next, at);
-    if (page != kNone) {
-      state.renew(page);
-    } else {
-      if (at.pages < loaded)
-        return true;
-      if (mustStop())
-        return false;
-      if (ahead.pages < at.pages)
-        ahead = at;
-      readAhead(ids, ahead, std::min(hit.pages, at.pages + most));
-      page = adopt(next, at);
-      if (page == kNone)
-        return true;
-      loaded = at.pages + 1;
-      isLoaded = true;
-    }
-    extend(at, page);
+  while (way.at.pages < hit.pages) {
+    if (mustStop())
+      return false;
+    const Outcome outcome = loadSome(way);
+    loaded = std::max(loaded, way.at.pages);
+    if (outcome != Outcome::Loaded)
+      return outcome == Outcome::Lost;
+    isLoaded = true;
   }
   if (hit.stored && mustStop())
     return false;
   // Its page is partial, or the last one.
   if (hit.stored)
-    adoptState(ids.subspan(static_cast<size_t>(at.pages * kPageTokens),
+    adoptState(ids.subspan(static_cast<size_t>(way.at.pages * kPageTokens),
                            static_cast<size_t>(*hit.stored)),
-               at, page);
+               way.at, way.last);
   return true;
 }
 

@@ -23,9 +23,15 @@
 #include "engine/PageStore.h"
 #include "engine/Snapshots.h"
 
+#include <array>
 #include <functional>
 
 namespace qwen {
+
+/// Calls visit(0) ... visit(items - 1), each once, and returns when all have
+/// ended; on several threads, as Engine::forEach does, or on the caller's.
+using ForEachFn =
+    std::function<void(size_t items, const std::function<void(size_t)> &visit)>;
 
 /// Allocates nothing after its construction.
 class PrefixCache {
@@ -66,9 +72,11 @@ public:
   enum class Where : uint8_t { Memory, MemoryAndStore };
 
   /// `keep` takes a snapshot every `snapshotEvery` positions. `state`, and
-  /// `store` and `events`, which may be null, must outlive the cache.
+  /// `store` and `events`, which may be null, must outlive the cache. With a
+  /// store, `forEach` reads its pages.
   PrefixCache(SequenceState &state, int64_t snapshotEvery,
-              PageStore *store = nullptr, PageEvents *events = nullptr);
+              PageStore *store = nullptr, PageEvents *events = nullptr,
+              ForEachFn forEach = {});
   ~PrefixCache();
   PrefixCache(const PrefixCache &) = delete;
   PrefixCache &operator=(const PrefixCache &) = delete;
@@ -79,7 +87,7 @@ public:
 
   /// Brings what the store has of some tokens after `prefix` into free pages
   /// and snapshots, where `find` finds it. Returns false if `isLate` returned
-  /// true, which is called behind each page, before all is there. `loaded`
+  /// true, which any thread calls behind pages, before all is there. `loaded`
   /// counts the pages from one call to the next with the same tokens, so that a
   /// page that was taken meanwhile is not loaded again.
   bool load(std::span<const int32_t> tokens, const Prefix &prefix,
@@ -139,8 +147,9 @@ private:
   /// The snapshots that follow `prefix`.
   Snapshots::Key keyOf(std::span<const int32_t> tokens,
                        const Prefix &prefix) const;
+  /// Notes a kept page, and its name if the store may have it.
   void insert(PageId page, std::span<const int32_t> tokens,
-              const Prefix &prefix);
+              const Prefix &prefix, const PageName &name);
   /// Makes `page` the last of a prefix.
   void extend(Prefix &prefix, PageId page) const;
   /// Whether the store may have what follows `prefix`.
@@ -150,7 +159,9 @@ private:
   /// The page that follows `prefix` with these tokens, or the snapshot there.
   PageContent contentOf(std::span<const int32_t> tokens,
                         const Prefix &prefix) const;
-  /// Its name, if the store has it.
+  /// Its name; zeros if the store cannot have it.
+  PageName nameOf(std::span<const int32_t> tokens, const Prefix &prefix) const;
+  /// The name, if the store has it.
   std::optional<PageName> findStored(std::span<const int32_t> tokens,
                                      const Prefix &prefix) const;
   /// The number of tokens, the first of `rest`, after which the store has a
@@ -163,17 +174,25 @@ private:
              const Prefix &prefix);
   void write(SnapshotId snapshot, PageId page, std::span<const int32_t> tokens,
              const Prefix &prefix);
-  /// Makes a kept page of the stored one that follows `prefix` with these
-  /// tokens. Returns kNone if that is not possible.
-  PageId adopt(std::span<const int32_t> tokens, const Prefix &prefix);
+
+  /// What a load has before it.
+  struct Way;
+  /// How the load of pages ended: not begun because it is late, without a page,
+  /// or with all.
+  enum class Outcome : uint8_t { Late, Lost, Loaded };
+  /// Pages that are loaded at the same time, at most. More threads than that
+  /// wait for memory.
+  static constexpr int64_t kAtOnce = 4;
+  /// Makes kept pages of the next stored ones, up to kAtOnce.
+  Outcome loadSome(Way &way);
+  /// Reads one of these pages into its parts. Any thread may call it.
+  Outcome loadOne(const Way &way, size_t index) const;
+  /// Names the pages that the system reads before they are asked for.
+  void nameAhead(Way &way);
   /// Makes a snapshot of the stored one that follows `prefix` with these
   /// tokens, if that is possible.
   void adoptState(std::span<const int32_t> tokens, const Prefix &prefix,
                   PageId last);
-  /// Asks the store to read further pages ahead, up to `end`, of which `ahead`
-  /// is the first.
-  void readAhead(std::span<const int32_t> tokens, Prefix &ahead,
-                 int64_t end) const;
   void remove(PageId page);
 
   SequenceState &state;
@@ -185,12 +204,15 @@ private:
   std::vector<PageId> buckets;
   PageStore *const store;
   PageEvents *const events;
+  const ForEachFn forEach;
   /// What events call this cache.
   const uint64_t number;
   /// What the store reads and writes: a page; a snapshot, and its last page if
   /// that is partial.
   std::vector<uint8_t> pageBytes, snapshotBytes;
-  /// The names of a sequence that leaves.
+  /// The parts of the pages that are loaded at the same time.
+  std::vector<std::span<uint8_t>> parts;
+  /// The names of a sequence that leaves, or of pages that are loaded.
   std::vector<PageName> names;
 };
 

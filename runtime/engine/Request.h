@@ -129,9 +129,9 @@ struct Request {
 
   /// Called when the request starts, before all other functions.
   std::function<void()> onStart = {};
-  /// Called before each draw, with the logits of the token before it, of which
-  /// the constraint has taken tokens away, and its position. Returns a token
-  /// that the answer gets instead of a drawn one, or nothing.
+  /// Called before each draw, with the logits of the token before it and its
+  /// position. The constraint has taken tokens away from these logits.
+  /// Returns a token that the answer gets instead of a drawn one, or nothing.
   std::function<std::optional<int32_t>(std::span<const float> logits,
                                        int64_t position)>
       onDraw = {};

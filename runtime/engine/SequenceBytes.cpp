@@ -37,13 +37,41 @@ void SequenceState::readPage(PageId page, std::span<uint8_t> to) const {
       put(to, bytesIn(cache, page));
 }
 
+size_t SequenceState::pageParts() const {
+  return 1 + static_cast<size_t>(std::ranges::count_if(
+                 memory, [](const Cache &cache) { return cache.isCopied(); }));
+}
+
+PageId SequenceState::beginPage(std::span<std::span<uint8_t>> parts) {
+  const PageId page = takePage();
+  size_t part = 0;
+  parts[part++] = groupsAt(slots, page);
+  for (const Cache &cache : memory)
+    if (cache.isCopied())
+      parts[part++] = bytesIn(cache, page);
+  return page;
+}
+
+bool SequenceState::endPage(PageId page, bool isFilled) {
+  const bool isKept = isFilled && haveRun(groupsAt(slots, page), kPageTokens);
+  if (isKept)
+    keep(page);
+  releasePage(page);
+  return isKept;
+}
+
+bool SequenceState::haveRun(std::span<const uint8_t> own,
+                            int64_t positions) const {
+  const auto isRun = [&](size_t group) { return own[group] >= positions; };
+  const auto fits = [](uint8_t slots) { return slots <= kPageTokens; };
+  return std::ranges::all_of(groupsOf[0], isRun) &&
+         std::ranges::all_of(own, fits);
+}
+
 std::optional<PageId> SequenceState::fillPage(std::span<const uint8_t> from,
                                               int64_t positions) {
   const std::span<const uint8_t> own = takeFirst(from, groups.size());
-  const auto isRun = [&](size_t group) { return own[group] >= positions; };
-  const auto fits = [](uint8_t slots) { return slots <= kPageTokens; };
-  if (freeCount == 0 || !std::ranges::all_of(groupsOf[0], isRun) ||
-      !std::ranges::all_of(own, fits))
+  if (freeCount == 0 || !haveRun(own, positions))
     return std::nullopt;
   const PageId page = takePage();
   std::ranges::copy(own, groupsAt(slots, page).begin());

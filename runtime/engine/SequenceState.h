@@ -211,6 +211,14 @@ public:
   /// `forward` uses, and how many of its positions each program has run.
   int64_t pageBytes() const;
   void readPage(PageId page, std::span<uint8_t> to) const;
+  /// The number of parts in which these bytes lie in memory.
+  size_t pageParts() const;
+  /// Takes a page for such bytes, which a caller brings into its parts, and
+  /// fills `parts` with these. Throws Error(NoPage).
+  PageId beginPage(std::span<std::span<uint8_t>> parts);
+  /// Frees a page of beginPage. If all bytes are there and `forward` has run
+  /// all of it, it is kept and the last to be taken. Returns whether it is.
+  bool endPage(PageId page, bool isFilled);
   /// Appends a page with bytes of `readPage` to a sequence, as `share` does.
   /// Returns nothing, and changes nothing, if no page is free or if `forward`
   /// has not run all of it.
@@ -272,8 +280,10 @@ private:
   void linkBefore(PageId page, PageId next);
   /// Takes a page and copies `page` into it.
   PageId copyPage(PageId page);
-  /// Takes a page for bytes of `readPage`, of which `forward` has run
-  /// `positions` or more, or returns nothing.
+  /// Whether `slots` of a page can be, and `forward` has run `positions`.
+  bool haveRun(std::span<const uint8_t> slots, int64_t positions) const;
+  /// Takes a page for bytes of `readPage`, or returns nothing. `forward` has
+  /// run `positions` or more of the page.
   std::optional<PageId> fillPage(std::span<const uint8_t> from,
                                  int64_t positions);
   /// No program has run more than the first `positions` of a page.

@@ -42,8 +42,8 @@ public:
   std::optional<SnapshotId> take(SequenceId sequence, const Key &key);
 
   /// Makes a snapshot of bytes (SequenceState::readSnapshot) behind the tokens
-  /// of `key`, the last of which the kept `page` has. Returns nothing if they
-  /// are none.
+  /// of `key`. The kept `page` has the last of these tokens. Returns nothing if
+  /// the bytes are no snapshot.
   std::optional<SnapshotId> adopt(PageId page, const Key &key,
                                   std::span<const uint8_t> bytes);
 

@@ -11,7 +11,6 @@
 
 #include "engine/PrefixCache.h"
 #include "engine/Sampler.h"
-#include "engine/Token.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -43,11 +42,11 @@ public:
   int64_t settledSize() const { return static_cast<int64_t>(settledCount); }
   /// The first token whose row the job has not received.
   int64_t nextRow() const { return rowsEnd; }
-  /// Whether the row of a token counts: it has not turned out to be a wrong
+  /// Whether a token that ran counts: it has not turned out to be a wrong
   /// draft.
-  bool isCurrent(const Token &token) const {
-    return token.position < knownSize() &&
-           tokens[static_cast<size_t>(token.position)] == token.id;
+  bool isCurrent(int64_t position, int32_t id) const {
+    return position < knownSize() &&
+           tokens[static_cast<size_t>(position)] == id;
   }
   /// The sequence while the job runs, with the computed tokens; -1 else.
   SequenceId sequence() const { return place.sequence; }

@@ -28,8 +28,7 @@ placesOf(const std::vector<RoutedModel> &models) {
   return places;
 }
 
-/// Some of the names, for errors.
-static std::string listOf(const std::vector<RoutedModel> &models) {
+std::string qwen::server::someNames(std::span<const RoutedModel> models) {
   constexpr size_t kMostNames = 8;
   std::string list;
   for (size_t i = 0; i < std::min(models.size(), kMostNames); ++i)
@@ -64,7 +63,7 @@ size_t ModelRouter::find(const std::string &name) const {
   if (place == places.end())
     throw ApiError(404,
                    "no such model: " + quote(name) + "; this server has " +
-                       listOf(known),
+                       someNames(known),
                    "model", ErrorCode::UnknownModel);
   return place->second;
 }
@@ -82,7 +81,7 @@ size_t ModelRouter::modelOf(const HttpRequest &request,
   throw ApiError(400,
                  "model is needed" +
                      std::string(route.parameters ? "" : " (?model=NAME)") +
-                     ": this server has " + listOf(known),
+                     ": this server has " + someNames(known),
                  "model");
 }
 

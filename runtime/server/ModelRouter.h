@@ -17,6 +17,7 @@
 #include <atomic>
 #include <ctime>
 #include <map>
+#include <span>
 
 namespace qwen::server {
 
@@ -34,12 +35,15 @@ struct RoutedModel {
   std::optional<int64_t> context = {};
 };
 
+/// Some of the names of models, for errors.
+std::string someNames(std::span<const RoutedModel> models);
+
 /// All threads may call all functions.
 class ModelRouter final : public HttpHandler {
 public:
   /// `pool` has a ServedModel for each of `models` and must outlive the router.
   /// `onReady` is called, by any thread, after a request that waited for a
-  /// model got its reply. `store` is that of all services, or null. Throws
+  /// model got its reply. All services use `store`, if it is not null. Throws
   /// Error if two models have one name.
   ModelRouter(std::vector<RoutedModel> models, ModelPool &pool,
               const ServerOptions &options, bool needsKey,

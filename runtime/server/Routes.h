@@ -131,8 +131,8 @@ private:
   std::vector<Entry> entries;
 };
 
-/// The table of a server of one model, from Protocols.def, and that of a server
-/// of several.
+/// The table of a server of one model, from Protocols.def, and the table of a
+/// server of several models.
 const RouteTable &routeTable();
 const RouteTable &routerTable();
 

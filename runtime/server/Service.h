@@ -42,8 +42,8 @@ public:
   /// grammar, by its thread. `keyNames` are what roots call the API keys
   /// (findKey); if there are none, requests need no key. Throws Error if the
   /// model has no tokenizer, its chat template is not supported, an option is
-  /// not right or the system gives no thread. Goes on with the sums of `kept`,
-  /// if it is not null, those of an earlier service of the model.
+  /// not right or the system gives no thread. If `kept` is not null, it has the
+  /// sums of an earlier service of the model, and this one goes on with them.
   Service(const Model &model, Engine &engine,
           const SchedulerOptions &scheduling, const ServerOptions &options,
           std::vector<std::string> keyNames = {},

@@ -178,8 +178,8 @@ void DiskStore::readAhead(const PageName &name) {
 }
 
 bool DiskStore::read(const PageName &name, const PageContent &content,
-                     std::span<uint8_t> bytes) {
-  const bool isRead = readBytes(name, content, bytes);
+                     PageParts parts) {
+  const bool isRead = readParts(name, content, parts);
   const std::lock_guard lock(mutex);
   StoreCounts &counts = sums[content.root.artifact];
   if (!isRead) {
@@ -188,29 +188,28 @@ bool DiskStore::read(const PageName &name, const PageContent &content,
     return false;
   }
   ++counts.read;
-  counts.readBytes += std::ssize(bytes);
+  counts.readBytes += static_cast<int64_t>(bytesOf(parts));
   counts.readTokens += std::ssize(content.ids);
   return true;
 }
 
-bool DiskStore::readBytes(const PageName &name, const PageContent &content,
-                          std::span<uint8_t> bytes) {
+bool DiskStore::readParts(const PageName &name, const PageContent &content,
+                          PageParts parts) {
+  const size_t size = bytesOf(parts);
   {
     const std::lock_guard lock(mutex);
     const auto found = waiting.find(name);
-    if (found != waiting.end() &&
-        found->second->payload.size() == bytes.size()) {
-      std::ranges::copy(found->second->payload, bytes.begin());
+    if (found != waiting.end() && found->second->payload.size() == size) {
+      copyToParts(found->second->payload, parts);
       return true;
     }
   }
   try {
-    const std::vector<uint8_t> expected =
-        pageFileHead(name, content, bytes.size());
+    const std::vector<uint8_t> expected = pageFileHead(name, content, size);
     std::vector<uint8_t> head(expected.size());
     if (const std::optional<PromptFile> file = fileOf(name);
-        file && folder.read(*file, head, bytes)) {
-      if (isPageFile(head, bytes, expected))
+        file && folder.read(*file, head, parts)) {
+      if (isPageFile(head, parts, expected))
         return true;
       tell((folder.path() / file->fileName()).string() +
            " is damaged or of another program, and is ignored");
@@ -266,11 +265,6 @@ void DiskStore::use(std::span<const PageName> names) {
 void DiskStore::flush() {
   std::unique_lock lock(mutex);
   idle.wait(lock, [&] { return order.empty() && used.empty() && !isWorking; });
-}
-
-uint64_t DiskStore::bytes() const {
-  const std::lock_guard lock(mutex);
-  return index->bytes();
 }
 
 StoreCounts DiskStore::counts(const std::string &artifact) const {
@@ -414,13 +408,14 @@ PromptFolder::Files DiskStore::readFiles() {
 bool DiskStore::makeRoom(uint64_t needed) {
   if (needed > mostBytes)
     return false;
-  if (bytes() + needed <= mostBytes)
+  const auto bytesNow = [&] { return static_cast<uint64_t>(size().bytes); };
+  if (bytesNow() + needed <= mostBytes)
     return true;
   std::vector<PromptFile> files = readFiles().files;
   std::ranges::sort(files, {}, &PromptFile::lastUse);
   const uint64_t most = mostBytes - std::max(needed, mostBytes / kFreedPart);
   for (const PromptFile &file : files) {
-    if (bytes() <= most)
+    if (bytesNow() <= most)
       break;
     folder.remove(file);
     forget(file.name);

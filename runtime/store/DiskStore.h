@@ -51,7 +51,7 @@ public:
   uint64_t statesBehind(const PageName &before) const override;
   void readAhead(const PageName &name) override;
   bool read(const PageName &name, const PageContent &content,
-            std::span<uint8_t> bytes) override;
+            PageParts parts) override;
   void write(const PageName &name, const PageContent &content,
              std::span<const uint8_t> bytes) override;
   void use(std::span<const PageName> names) override;
@@ -89,9 +89,9 @@ private:
   void forget(const PageName &name);
   /// The file of a name, or nothing.
   std::optional<PromptFile> fileOf(const PageName &name) const;
-  /// Fills the bytes from what waits or from a file.
-  bool readBytes(const PageName &name, const PageContent &content,
-                 std::span<uint8_t> bytes);
+  /// Fills the parts from what waits or from a file.
+  bool readParts(const PageName &name, const PageContent &content,
+                 PageParts parts);
 
   // The writing thread calls these.
 
@@ -99,7 +99,7 @@ private:
   /// Locks the folder for other processes. Returns false if the store ends and
   /// another process does not give it up.
   bool lockFolder();
-  /// Writes a batch, of which it leaves what a fault has hindered.
+  /// Writes a batch, and leaves in it what a fault has hindered.
   void writeAllOf(std::vector<WaitingRef> &batch);
   void writeOne(Waiting &item);
   /// Removes an item from what waits, and counts one that is not on disk.
@@ -111,8 +111,6 @@ private:
   /// Removes the least recently used files until there is room. Returns false
   /// if there cannot be any.
   bool makeRoom(uint64_t needed);
-  /// Bytes of all files, as far as they are known.
-  uint64_t bytes() const;
   /// Nothing is written any more.
   void stopWriting(const std::string &why);
 

@@ -98,22 +98,23 @@ static uint8_t *checksumOf(std::span<uint8_t> head) {
 }
 
 /// The checksum of a head, which has 0 in its place, and bytes.
-static uint64_t checksum(std::span<const uint8_t> head,
-                         std::span<const uint8_t> payload) {
+template <typename Parts>
+static uint64_t checksum(std::span<const uint8_t> head, const Parts &payload) {
   XXH3_state_t state;
   XXH3_64bits_reset(&state);
   XXH3_64bits_update(&state, head.data(), head.size());
-  XXH3_64bits_update(&state, payload.data(), payload.size());
+  for (const std::span<const uint8_t> part : payload)
+    XXH3_64bits_update(&state, part.data(), part.size());
   return XXH3_64bits_digest(&state);
 }
 
 void qwen::sealPageFile(std::span<uint8_t> head,
                         std::span<const uint8_t> payload) {
-  const uint64_t sum = checksum(head, payload);
+  const uint64_t sum = checksum(head, std::array{payload});
   memcpy(checksumOf(head), &sum, sizeof(sum));
 }
 
-bool qwen::isPageFile(std::span<uint8_t> head, std::span<const uint8_t> payload,
+bool qwen::isPageFile(std::span<uint8_t> head, PageParts payload,
                       std::span<const uint8_t> expected) {
   if (head.size() != expected.size() || head.size() < sizeof(FixedHead))
     return false;

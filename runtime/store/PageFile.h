@@ -41,8 +41,8 @@ std::vector<uint8_t> pageFileHead(const PageName &name,
 void sealPageFile(std::span<uint8_t> head, std::span<const uint8_t> payload);
 
 /// Whether a head, which this takes the checksum from, is `expected`, a head of
-/// pageFileHead, and the checksum fits both parts.
-bool isPageFile(std::span<uint8_t> head, std::span<const uint8_t> payload,
+/// pageFileHead, and the checksum fits head and payload.
+bool isPageFile(std::span<uint8_t> head, PageParts payload,
                 std::span<const uint8_t> expected);
 
 /// Reads the head of a file of `fileBytes`, whose first bytes are `front`: all

@@ -287,13 +287,14 @@ PromptFolder::readFront(const PromptFile &file, std::span<uint8_t> to) const {
 }
 
 bool PromptFolder::read(const PromptFile &file, std::span<uint8_t> head,
-                        std::span<uint8_t> payload) const {
-  iovec parts[] = {{head.data(), head.size()},
-                   {payload.data(), payload.size()}};
+                        PageParts payload) const {
+  std::vector<iovec> parts = {{head.data(), head.size()}};
+  for (const std::span<uint8_t> part : payload)
+    parts.push_back({part.data(), part.size()});
   const std::optional<Front> front = readParts(file, parts);
   if (!front)
     return false;
-  const uint64_t size = head.size() + payload.size();
+  const uint64_t size = head.size() + bytesOf(payload);
   // Another process may cut a file while it is read.
   const uint64_t found =
       front->fileBytes == size ? front->count : front->fileBytes;

@@ -82,10 +82,10 @@ public:
   };
   std::optional<Front> readFront(const PromptFile &file,
                                  std::span<uint8_t> to) const;
-  /// Reads a file of exactly two parts. Returns false if it is gone. Throws
-  /// Error if it has another size, or OwnFolder refuses it.
+  /// Reads a file of exactly a head and these parts. Returns false if it is
+  /// gone. Throws Error if it has another size, or OwnFolder refuses it.
   bool read(const PromptFile &file, std::span<uint8_t> head,
-            std::span<uint8_t> payload) const;
+            PageParts payload) const;
   /// Lets the system read a file before it is asked for.
   void readAhead(const PromptFile &file) const;
 

@@ -2,7 +2,7 @@
 //
 // llguidance makes a double of each number of a schema, and adds 1 to it, or
 // makes an integer of 64 bits of it. What that would change is decided here.
-// The values are those of parseWithDigits.
+// parseWithDigits gives the values.
 //
 //===----------------------------------------------------------------------===//
 

@@ -101,7 +101,7 @@ def main():
     checkpoint = tensors_of(pathlib.Path(sys.argv[2]))
     at = data.index(b"QWENAOT\0")
     header = struct.unpack_from("<8s4I20Q", data, at)
-    assert header[1:4] == (6, 10, 336) and header[5] == len(data)
+    assert header[1:4] == (6, 11, 336) and header[5] == len(data)
     code, manifest, tokenizer, template, checksums, weights = (
         header[i : i + 2] for i in range(6, 18, 2)
     )

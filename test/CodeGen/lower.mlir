@@ -94,6 +94,9 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x4
   // CHECK: call @linear.linear_q4_0_8x16x4_avx512vnni(
   %h = qwen.linear %aq, [@o_w] residual(%x : tensor<?x64xf32>) packed [@o] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 7, barrier = true, buffers = [#qwen.buffer<offset = 1024, stride = 64>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>
   %q1 = qwen.rms_norm %h, @w eps 1.0e-06 packed [@norm] kernels [#qwen.kernel<rms_norm_q8_avx512>] {plan = #qwen.plan<id = 8, barrier = true, buffers = [#qwen.buffer<offset = 2048, stride = 64, scales = 4096, sums = 4352>]>} : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
+  // AMX: the product also computes the SwiGLU.
+  // TILES: qwen.struct {in = 2048, {{.*}}, op = 9, gated = 4416, gated.stride = 160, gated.scales = 6400, gated.sums = 6464, panelBytes = {{[0-9]+}}, gateOp = 10}
+  // TILES: call @linear_swiglu.linear_q4_0_16x16x4_amx_int8(
   %gate, %up = qwen.linear %q1, [@g_w, @u_w] packed [@gate_up] kernels [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>] {plan = #qwen.plan<id = 9, barrier = true, buffers = [#qwen.buffer<offset = 8192, stride = 320>, #qwen.buffer<offset = 8832, stride = 320>]>} : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x160xf32>, tensor<?x160xf32>
   // CHECK: qwen.struct {in = 8832, in.stride = 320, gate = 8192, gate.stride = 320, out = 4416, out.stride = 160, out.scales = 6400, out.sums = 6464, k = 160, count = 0, op = 10}
   // CHECK: call @swiglu.swiglu_q8_avx512
@@ -140,12 +143,15 @@ func.func @again(%x: tensor<?x64xf32> {qwen.name = "rows", qwen.place = #qwen.bu
 // the one with the largest M first.
 // PRODUCT-LABEL: func.func private @linear.linear_q4_0_8x16x4_avx512vnni(
 // PRODUCT-SAME: %[[CTX:.*]]: !llvm.ptr, %[[T:.*]]: i32, %[[ARGUMENTS:.*]]: !llvm.ptr) attributes {passthrough = ["noinline"]}
-// PRODUCT-NEXT: %[[FIXED:.*]] = qwen.struct {cached = 4096, least = 4, reused = 262144, together = 1, tiles = [#qwen.kernel<linear_q4_0_8x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_4x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_3x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_2x16x4_avx512vnni>, #qwen.kernel<linear_q4_0_1x16x4_avx512vnni>]} : !llvm.ptr
+// PRODUCT-NEXT: %[[FIXED:.*]] = qwen.struct {cached = 4096, least = 4, reused = 262144, together = 1, tiles = {{\[\[}}#qwen.kernel<linear_q4_0_8x16x4_avx512vnni>, 0, 8, 8, 0], [#qwen.kernel<linear_q4_0_4x16x4_avx512vnni>, 0, 4, 4, 0], [#qwen.kernel<linear_q4_0_3x16x4_avx512vnni>, 0, 3, 3, 0], [#qwen.kernel<linear_q4_0_2x16x4_avx512vnni>, 0, 2, 2, 0], [#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, 0, 1, 1, 0]]} : !llvm.ptr
 // PRODUCT-NEXT: call @qwenDriverLinearQ8(%[[CTX]], %[[T]], %[[ARGUMENTS]], %[[FIXED]])
 // PRODUCT-NEXT: return
-// AMX leaves what 16 do not divide to VNNI, and shares activations among more panels, of all tokens.
+// AMX leaves what 16 do not divide to VNNI, and multiplies two panels with all tokens.
 // TILES-LABEL: func.func private @linear.linear_q4_0_16x16x4_amx_int8(
-// TILES: qwen.struct {cached = 524288, least = 4, reused = 0, together = 4, tiles = [#qwen.kernel<linear_q4_0_16x16x4_amx_int8>, #qwen.kernel<linear_q4_0_8x16x4_avx512vnni>, {{.*}}#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>]}
+// TILES: qwen.struct {cached = 524288, least = 4, reused = 0, together = 2, tiles = {{\[\[}}#qwen.kernel<linear_q4_0_16x16x4_amx_int8>, 1, 16, 16, 8], [#qwen.kernel<linear_q4_0_8x16x4_avx512vnni>, {{.*}}[#qwen.kernel<linear_q4_0_1x16x4_avx512vnni>, 0, 1, 1, 0]]}
+// TILES: func.func private @linear_swiglu.linear_q4_0_16x16x4_amx_int8(
+// TILES-NEXT: qwen.struct {cached = {{.*}}, swiGlu = #qwen.kernel<swiglu_q8_avx512>, tiles.layout = 1, tiles.multiple = 16,{{.*}} scratch = memref<{{[0-9]+}}xf32>}
+// TILES-NEXT: call @qwenDriverLinearSwiGluQ8(
 // The driver and kernels are declared only.
 // CHECK: func.func private @qwenDriverEmbedding(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr){{$}}
 // CHECK: func.func private @linear_q4_0_1x16x4_avx512vnni(!llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, !llvm.ptr, i64, i64, i64, i64, i64){{$}}
@@ -166,5 +172,5 @@ func.func @again(%x: tensor<?x64xf32> {qwen.name = "rows", qwen.place = #qwen.bu
 // CHECK: call @qwenDriverCount(
 // The instance has the kernels of both steps.
 // CHECK: func.func private @swiglu.swiglu_f32_avx512(
-// CHECK: qwen.struct {kernel = #qwen.kernel<swiglu_f32_avx512>, transform = #qwen.kernel<hadamard_q8_avx512>}
+// CHECK: qwen.struct {kernel = #qwen.kernel<swiglu_f32_avx512>, transform = #qwen.kernel<hadamard_q8_avx512>, tiles.layout = 0, {{.*}}}
 // CHECK: call @qwenDriverSwiGluHadamardQ8(

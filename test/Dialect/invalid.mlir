@@ -333,7 +333,7 @@ qwen.weight @w : tensor<2x64xf32> from #qwen.source<"m", nearest = <bf16>>
 // qwen.image
 //===----------------------------------------------------------------------===//
 
-// expected-error@+1 {{has -1 bytes when 0 or more are needed}}
+// expected-error@+1 {{attribute 'bytes' failed to satisfy constraint: 64-bit signless integer attribute whose value is non-negative}}
 qwen.image @draft bytes -1
 
 // -----
@@ -385,13 +385,13 @@ qwen.packed @p [@w] : tensor<64x33xf32> in #qwen.layout<f32, panel = 16, chunk =
 // -----
 
 qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
-// expected-error@+1 {{offset is 32 when a multiple of 64 is needed}}
+// expected-error@+1 {{attribute 'offset' failed to satisfy constraint: 64-bit signless integer attribute whose value is a multiple of 64, 0 or more}}
 qwen.packed @p [@v] : tensor<64xf32> at 32
 
 // -----
 
 qwen.weight @v : tensor<64xf32> from #qwen.source<"m"> as #qwen.format<f32>
-// expected-error@+1 {{offset is -64 when a multiple of 64 is needed}}
+// expected-error@+1 {{attribute 'offset' failed to satisfy constraint: 64-bit signless integer attribute whose value is a multiple of 64, 0 or more}}
 qwen.packed @p [@v] : tensor<64xf32> at -64
 
 // -----
@@ -531,7 +531,7 @@ qwen.weight @b : tensor<32xf32> from #qwen.source<"m"> as #qwen.format<f32>
 qwen.packed @p [@w] : tensor<32x64xf32> in #qwen.layout<f32, panel = 16, chunk = 1> at 0
 qwen.packed @pb [@b] : tensor<32xf32> at 8192
 func.func @f(%x: tensor<?x64xf32>, %r: tensor<?x32xf32>, %r64: tensor<?x64xf32>) {
-  // expected-error@+1 {{has 0 weights when 1 or more is needed}}
+  // expected-error@+1 {{attribute 'weights' failed to satisfy constraint: flat symbol ref array attribute with at least 1 elements}}
   "qwen.linear"(%x) {weights = []} : (tensor<?x64xf32>) -> ()
   return
 }

@@ -36,6 +36,10 @@ checks.check(chosen < 0.75 * rounded, f"KL is {chosen} by gptq and {rounded} rou
 quantization = json.loads(run(["qwen-run", "info", calibrated, "--json"]))["quantization"]
 checks.check(quantization["quantizer"] == "gptq" and 30000 < quantization["tokens"] <= 32768 and len(quantization["text"]) == 64,
              f"the manifest has {quantization}")
+steps = int(end[1])
+checks.check(quantization["distilled"] == {"steps": steps, "tokens": 512 * steps},
+             f"the manifest has {quantization}, and step {steps} was kept")
+checks.check(f", scales of {steps} steps of distillation over {512 * steps} tokens" in run(["qwen-run", "info", calibrated]), "info tells no distillation")
 checks.check("quantizer  gptq, " in run(["qwen-run", "info", calibrated]), "info prints the quantizer")
 checks.check("quantization" not in json.loads(run(["qwen-run", "info", q4_0, "--json"])), "a rounded file tells no quantizer")
 

@@ -35,7 +35,7 @@ try:
     if python := python_with(SCHEMATHESIS, packages):
         status |= subprocess.run([python.with_name("schemathesis"), "run", server.address + "/openapi.json", "--checks", "all",
                                   "--phases", "examples,coverage,fuzzing", "--max-examples", examples, "--seed", "1", "--no-shrink",
-                                  "--request-timeout", "120", "--warnings", "off", "-H", "Authorization: Bearer secret"],
+                                  "--request-timeout", "120", "--max-response-time", "120", "--warnings", "off", "-H", "Authorization: Bearer secret"],
                                  env={**os.environ, "SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(HERE)}).returncode
     else:
         print("skipped: no schemathesis")

@@ -1,4 +1,5 @@
-"""Checks that what the pages of docs/ name in code spans is there: `documents.py [PAGE...]`, by default all pages that people write.
+"""Checks that what the pages of docs/ name in code spans is there, and that the comment of Manifest.h has all keys of a manifest:
+`documents.py [PAGE...]`, by default all pages that people write.
 
 Each identifier in a code span occurs in the sources, in a file's name or in an option, but for those in
 test/Inputs/foreign_names.txt, which other programs have; a path with a known ending is the end of a path of a file. Blocks of code are
@@ -50,6 +51,13 @@ def known():
     return paths, words
 
 
+def keys_without_comment():
+    """The keys that Manifest.cpp reads by their names, but for those that the comment at the start of Manifest.h shows."""
+    read = (ROOT / "runtime/artifact/Manifest.cpp").read_text()
+    shown = (ROOT / "runtime/artifact/Manifest.h").read_text().partition("#ifndef")[0]
+    return sorted(set(re.findall(r'\b(?:at|find)\("(\w+)"\)', read)) - set(re.findall(r'"(\w+)"', shown)))
+
+
 def spans(page):
     """Line number and text of each code span."""
     text = re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), page.read_text(), flags=re.DOTALL | re.MULTILINE)
@@ -78,6 +86,9 @@ def main():
     for name in sorted(unused if not pages else ()):
         failures += 1
         print(f"{FOREIGN}: no page names {name}")
+    for key in keys_without_comment() if not pages else ():
+        failures += 1
+        print(f"runtime/artifact/Manifest.h: the comment lacks {key}")
     print(f"{len(written)} pages, {failures} failures")
     sys.exit(failures > 0)
 

@@ -7,6 +7,7 @@ are the same as answers without.
 """
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,21 @@ def check_answer(name, model, *sampling):
         checks.check(answer(model, "--speculate", drafts, *sampling)[0] == plain, f"{name}, {sampling}: {drafts} changes an answer")
 
 
+def check_little_memory(model):
+    """With little memory, states to step back to have none, and one line says so."""
+    too_little = subprocess.run(["qwen-run", "generate", model, "--ids", "1", "--max-memory", "1"], capture_output=True, text=True)
+    least, = re.findall("needs at least ([0-9]+) bytes", too_little.stderr)
+    # The pages of the text, but not of the context.
+    least = str(int(least) + 12 * json.loads(run(["qwen-run", "info", model, "--json"]))["kv"]["page_bytes"])
+    states, = re.findall("and ([0-9]+) more while it can step back", run(["qwen-run", "info", model]))
+    text, told = answer(model, "--max-memory", least)
+    checks.check(f"{model} gets no drafts: the states that a sequence steps back to take {states} bytes, and 4 times as many must be free beside the KV "
+                 f"cache of one text when --max-memory allows {least} bytes; allow more memory, or choose --speculate off\n" in told and told.count("drafts") == 1,
+                 f"with little memory, drafts are not told: {told}")
+    checks.check(answer(model) == (text, ""), "little memory changes an answer")
+    checks.check("drafts" not in answer(model, "--max-memory", least, "--speculate", "off")[1], "a model without drafts lacks memory for them")
+
+
 def check_logits(name, model, without):
     found, expected = (logits(each, PROMPT, WORK / "logits.npy") for each in (model, without))
     checks.check(same_bits(found, expected), f"{name}: the head changes logits")
@@ -73,6 +89,7 @@ none = compile_model(INPUTS / "qwen3_5-bf16", WORK / "none.qwen", "--step-back",
 for drafts in ("mtp", "auto"):
     checks.check(answer(none, "--speculate", drafts)[1].count("gets no drafts: its fixed state cannot step back; compile it without --step-back 0\n") == 1,
                  f"a file that cannot step back does not say so with {drafts}")
+check_little_memory(WORK / "qwen3_5-bf16.folder.qwen")
 checks.check("drafts" not in answer(none, "--speculate", "off")[1], "a file that cannot step back says so without drafts")
 # With rotations, and a prompt longer than the rows that are kept.
 rotated = compile_model(INPUTS / "qwen3_5-bf16", WORK / "rotated.qwen", "--weights", "q8_0", "--rotate", "on")

@@ -1,5 +1,7 @@
 """Both forms of importance matrices, of a dense model and of one with experts: the files compare with those of the quantizer search alone."""
+import json
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -40,6 +42,29 @@ def compile_with(checkpoint, out, *options):
     return out.read_bytes(), summary
 
 
+def check_budget(checkpoint, folder, rows, write):
+    """Formats within a budget by the rows: a file that is no larger, of integers that the search chooses by the matrix."""
+    plan, model = folder / "plan.json", folder / "budget.qwen"
+
+    def planned(bits, rows):
+        write(folder / "matrix", rows)
+        command = ["qwen-opt", checkpoint, "-o", model, "--target", "x86-64-v3", "--imatrix", folder / "matrix", "--budget", bits, "--save-plan", plan]
+        return subprocess.run(command, stderr=subprocess.PIPE, text=True)
+
+    least = re.search(r"which has ([\d.]+)bpw$", planned("0.1bpw", rows).stderr)
+    bits = f"{1.04 * float(least[1]):.3f}bpw"
+    made = planned(bits, rows)
+    told = re.match(rf"budget: {bits}: [\d.]+ MB, ([\d.]+) bits a weight, .* matrices in .* in ", made.stderr)
+    assert made.returncode == 0 and told and float(told[1]) <= float(bits[:-3]), made.stderr
+    assert "budget: no gradients, because an importance matrix has none: errors count as parts of the outputs of a matrix" in made.stderr, made.stderr
+    matrices = json.loads(plan.read_text())["matrices"]
+    assert {matrix["quantizer"] for matrix in matrices.values()} == {"search"}, matrices
+    by_rows = model.read_bytes()
+    missing = list(rows)[1:3]
+    some = planned(bits, {row: means for row, means in rows.items() if row not in missing})
+    assert "the importance matrix has no row of model.layers." in some.stderr and model.read_bytes() != by_rows, some.stderr
+
+
 def check(inputs, folder, name, widths, experts):
     random = np.random.default_rng(1)
     rows = {row: random.lognormal(0, 3, (experts if row.endswith("_exps.weight") else 1, k)).astype(np.float32) for row, k in widths.items()}
@@ -66,6 +91,7 @@ def check(inputs, folder, name, widths, experts):
     by_some, summary = compiled(write_dat, {row: means for row, means in rows.items() if row not in missing})
     assert "the importance matrix has no row of model.layers." in summary and "and of 1 other matrix: search" in summary, summary
     assert by_some not in {plain, by_dat}, "a missing row changes nothing"
+    check_budget(inputs / "checkpoints" / name, folder, rows, write_dat)
 
 
 def main(inputs, folder):

@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -21,14 +22,19 @@ import time
 import yaml
 from checks import Checks
 from packages import check_client, python_with
-from routed import answer_of, answers, compare, free_port, tokens_of
+from routed import answer_of, answers, compare, events_of, free_port, ids_of
 from server import JSON, Server
 
 SOURCE, MODEL, PACKAGES = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 RAY, CLIENT = "ray[serve]==2.60.0", "openai==3.54.0"
 REQUESTS = 40
-# `serve run serve.yaml` in a Ray of this process.
-SERVE_RUN = "import ray; from ray.serve.scripts import cli; ray.init(include_dashboard=False, namespace='serve', num_cpus=2); cli(['run', 'serve.yaml'])"
+# Streams that no client reads to the end before their server is ended.
+ANY = {"model": "stories", "stream": True, "temperature": 1}
+STREAMS = {"/v1/completions": {**ANY, "prompt": "Once upon a time", "max_tokens": 900, "ignore_eos": True, "logprobs": 1},
+           "/v1/messages": {**ANY, "messages": [{"role": "user", "content": "A king"}], "max_tokens": 900, "seed": 6},
+           "/v1/responses": {**ANY, "input": "A king", "max_output_tokens": 900}}
+# `serve run serve.yaml` in a Ray of this process. Tests of lit ignore the signal that ends it.
+SERVE_RUN = "import ray, signal; from ray.serve.scripts import cli; signal.signal(signal.SIGINT, signal.default_int_handler); ray.init(include_dashboard=False, namespace='serve', num_cpus=2); cli(['run', 'serve.yaml'])"
 checks = Checks()
 expect = checks.expect
 
@@ -68,12 +74,12 @@ def config(port):
     application["args"] |= {"model": str(MODEL), "name": "stories", "options": "--keep-alive 0.1"}
     server, = application["deployments"]
     server["ray_actor_options"] = {"num_cpus": 0.5}
-    server |= {"health_check_period_s": 1, "health_check_timeout_s": 3, "graceful_shutdown_timeout_s": 1, "max_ongoing_requests": 4, "max_queued_requests": 8}
+    server |= {"health_check_period_s": 1, "health_check_timeout_s": 2, "graceful_shutdown_timeout_s": 1, "max_ongoing_requests": 4, "max_queued_requests": 8}
     server["autoscaling_config"] |= {"target_ongoing_requests": 1, "upscale_delay_s": 0, "downscale_delay_s": 1, "metrics_interval_s": 0.5, "look_back_period_s": 1}
     return text
 
 
-def begun(command, folder, port, log):
+def started(command, folder, port, log):
     """A process that serves the application. On a busy machine, Ray may give up while it starts."""
     # By default, workers of Ray have a niceness of 15: a busy machine would hardly run them.
     environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_TMPDIR": str(folder), "TMPDIR": str(folder), "HOME": str(folder)}
@@ -94,7 +100,7 @@ def ray_serve(python, folder, port):
     (folder / "app/serve.yaml").write_text(yaml.safe_dump(config(port)))
     with open(folder / "log", "w") as log:
         try:
-            process = begun([python, "-c", SERVE_RUN], folder, port, log)
+            process = started([python, "-c", SERVE_RUN], folder, port, log)
             took("the application answered")
             try:
                 yield
@@ -113,7 +119,7 @@ def status_of(port):
 
 
 class Load:
-    """Clients that ask until they are stopped, and the answers."""
+    """Clients that ask until they are stopped, and the answers. Who is refused comes again."""
 
     def __init__(self, port, clients):
         self.port, self.found, self.going = port, [], True
@@ -123,7 +129,9 @@ class Load:
         while self.going:
             number = (number + 1) % REQUESTS
             try:
-                self.found.append((number, answer_of(self.port, number)))
+                while (answer := answer_of(self.port, number))[0] == 429:
+                    time.sleep(1)
+                self.found.append((number, answer))
             except OSError as error:
                 self.found.append((number, repr(error)))
 
@@ -162,23 +170,55 @@ def crowd(port):
         return list(pool.map(one, range(24)))
 
 
-def check_hanging(port, direct):
-    """A server hangs in the middle of a stream, and other requests wait: a health check ends its replica, and the stream goes on."""
-    body = {"model": "stories", "prompt": "Once upon a time", "max_tokens": 900, "ignore_eos": True, "stream": True, "temperature": 1, "logprobs": 1}
+def begun(port, path):
+    """The connection and the response of a stream, and its first line."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    connection.request("POST", "/v1/completions", json.dumps(body), JSON)
+    connection.request("POST", path, json.dumps(STREAMS[path]), JSON)
     response = connection.getresponse()
-    lines = [response.readline()]
-    hanging, = servers()
-    os.kill(hanging, signal.SIGSTOP)
+    return connection, response, response.readline()
+
+
+def check_streams(streams, direct):
+    """Streams whose server ended in their middle have the events that they have without that."""
+    for path, (connection, response, text) in streams.items():
+        text += response.read()
+        connection.close()
+        seed = re.search(rb'"x_seed":([0-9]+)', text)
+        right = direct.send("POST", path, STREAMS[path] | ({"seed": int(seed[1])} if seed else {}))[2].encode()
+        checks.check(events_of(text) == events_of(right), f"a stream of {path} went on otherwise: {text[-300:]}")
+        expect(f"ids of a stream of {path}", ids_of(text), ids_of(right))
+
+
+def aborted(port):
+    """Requests that run, and those that were stopped."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    return [int(float(re.search(rf"^vllm:{name} (.*)$", text, re.M)[1]))
+            for name in ('num_requests_running{model_name="stories"}', 'request_success_total{model_name="stories",finished_reason="abort"}')]
+
+
+def check_leaving(port):
+    """Clients leave in the middle of their streams: the server stops the answers."""
+    for path in STREAMS:
+        before = aborted(port)[1]
+        connection, response, _ = begun(port, path)
+        response.close()
+        connection.close()
+        wait(f"an answer of {path} without a client was stopped", lambda: aborted(port) == [0, before + 1])
+
+
+def check_ends(port, direct):
+    """In the middle of streams, one of two replicas is killed, and the server of the other one hangs until a health check ends it. All requests are
+    answered, by the replicas that take their place."""
+    streams = {path: begun(port, path) for path in STREAMS}
+    found = servers()
+    for server in found:
+        os.kill(server, signal.SIGSTOP)
+    os.kill(next(iter(found.values())), signal.SIGKILL)
     given = crowd(port)
-    lines += response.read().splitlines()
-    took("a server hung")
-    parts = [json.loads(line[6:]) for line in lines if line.startswith(b"data: {")]
-    expect("ids of a stream that went on", len({part["id"] for part in parts}), 1)
-    right = direct.post("/v1/completions", **body | {"stream": False, "seed": parts[0]["x_seed"]})
-    expect("tokens of a stream that went on", tokens_of(parts) == tokens_of([right]), True)
-    checks.check(hanging not in servers(), "the server that hung is still there")
+    check_streams(streams, direct)
+    wait("both replicas were replaced", lambda: len(servers()) == 2 and not found.keys() & servers().keys())
     expect("statuses of a crowd", {status for status, *_ in given}, {200, 429})
     for number, (status, again, answer) in enumerate(given):
         if status == 429:
@@ -195,12 +235,10 @@ def check(port, direct, expected):
         wait("two replicas", lambda: len(servers()) == 2)
         check_prefixes(port)
         took("requests ran where their beginnings had run")
-        server, replica = next(iter(servers().items()))
-        os.kill(replica, signal.SIGKILL)
-        wait("a killed replica was replaced", lambda: len(servers()) == 2 and server not in servers())
-    compare(checks, "two replicas, one killed", [answer for _, answer in load.found], [expected[number] for number, _ in load.found])
+        check_ends(port, direct)
+    compare(checks, "two replicas, which ended", [answer for _, answer in load.found], [expected[number] for number, _ in load.found])
     wait("one replica", lambda: len(servers()) == 1)
-    check_hanging(port, direct)
+    check_leaving(port)
 
 
 def main(python, folder):
@@ -213,7 +251,8 @@ def main(python, folder):
     expect("servers after the end", servers(), {})
     direct.stop()
     text = (folder / "log").read_text()
-    checks.check("try 1 of 3" in text, f"no request was asked again: {text[-2000:]}")
+    for path in STREAMS:
+        checks.check(f"{path}: try 1 of 3" in text, f"no stream of {path} was asked again: {text[-2000:]}")
 
 
 moment = time.time()

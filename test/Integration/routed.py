@@ -2,6 +2,7 @@
 import concurrent.futures
 import http.client
 import json
+import re
 import socket
 
 from server import JSON
@@ -47,6 +48,19 @@ def answer_of(port, number):
     if events[-1] != "[DONE]":
         return "a stream without its end", text
     return tokens_of(json.loads(event) for event in events[:-1])
+
+
+def events_of(text):
+    """The events of a stream, sorted by choice, without ids and what depends on time."""
+    events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith(b"data: {")]
+    kept = [event for event in events if event.get("type") != "ping"]
+    kept.sort(key=lambda event: (event.get("choices") or [{}])[0].get("index", 0))
+    return re.sub(r'id": "[^"]*"|"created(_at)?": \d+|"completed_at": \d+|"timings": {[^}]*}|"cache\w*_tokens": \d+|"input_tokens": \d+', "", json.dumps(kept))
+
+
+def ids_of(text):
+    """The number of ids in a stream."""
+    return len(set(re.findall(rb'id":"([^"]*)"', text)))
 
 
 def answers(port, numbers):

@@ -12,6 +12,7 @@ import torch
 import transformers
 from checks import Checks, same_bits
 from qwen_compiler import train
+from qwen_compiler.train._prepare import lay_in_cells, rounded_state
 from train_small import MODELS, compiled, small
 
 FOLDER = pathlib.Path(sys.argv[1]).resolve()
@@ -67,6 +68,26 @@ def refusal(function, *arguments, **more):
     return "nothing"
 
 
+def check_cells(name):
+    """The weights of the floats move no integer of a start, and stay where a start has the same integer."""
+    model = small(name)
+    floats = {id(each): each.detach().clone() for each in model.parameters()}
+    with torch.no_grad():
+        for each in model.parameters():
+            if each.ndim > 1:
+                each.copy_(train.round_weights(each + torch.randn_like(each) * 0.01))
+    train.prepare(model, method="lsq")
+    before = rounded_state(model)
+    lay_in_cells(model, dict(floats))
+    after = rounded_state(model)
+    checks.check(all(same_bits(before[key].numpy(), after[key].numpy()) for key in before), f"{name}: the floats change an integer of the start")
+    names = dict(model.named_parameters())
+    kept = [(names[key] - floats[id(names[key])]).abs().lt(1e-6).float().mean().item() for key in names if f"{key}_scales" in names]
+    checks.check(kept and min(kept) > 0.2 and max(kept) < 0.95, f"{name}: shares of weights at the floats: {kept}")
+
+
+for name in ("tied", "experts"):
+    check_cells(name)
 for name in MODELS:
     for format in ("q4_0", "q4_g128", "q8_0", "q4_m_32"):
         check_format(name, format)

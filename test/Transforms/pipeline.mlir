@@ -38,7 +38,7 @@
 // CHECK-NEXT: qwen.packed @l0.down.weight.packed
 // CHECK-NEXT: qwen.packed @norm.weight.packed
 // The ops: one quantization for q, k, v and one for gate, up, both by the norm.
-// CHECK-NEXT: func.func @forward{{.*}}qwen.arena_bytes = 921600
+// CHECK-NEXT: func.func @forward{{.*}}qwen.arena_bytes = 1003520
 // CHECK-NEXT: %[[X:.*]] = qwen.embedding %{{.*}}, @embed packed [@embed.packed] {{.*}}barrier = false
 // CHECK-NEXT: %[[COS:.*]], %[[SIN:.*]] = qwen.rope_table {{.*}}barrier = false
 // CHECK-NEXT: %[[N:.*]] = qwen.rms_norm %[[X]], {{.*}}barrier = false{{.*}} -> tensor<?x64xi8, #qwen.blocks<128>>

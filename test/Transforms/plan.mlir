@@ -16,7 +16,7 @@ qwen.weight @d : tensor<64x64xbf16> from #qwen.source<"m">
 qwen.weight @rope.frequencies : tensor<8xf32> from #qwen.frequencies<theta = 1.0e+06>
 
 // CHECK-LABEL: func.func @forward
-// CHECK-SAME: qwen.arena_bytes = 9856 : i64
+// CHECK-SAME: qwen.arena_bytes = 9344 : i64
 func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x250xf32, #qwen.count<wanted>> attributes {qwen.limits = {all = 8 : i64, wanted = 2 : i64}} {
   // Rows of 64: 2048 bytes for 8 tokens. Independent ops share a phase, and
   // tokens are read by the thread that wrote them.
@@ -25,19 +25,20 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // Strides are padded to 16.
   // CHECK: qwen.rope_table {{.*}}plan = #qwen.plan<id = 1, barrier = false, buffers = [<offset = 2048, stride = 16>, <offset = 2560, stride = 16>]>
   %cos, %sin = qwen.rope_table %positions, @rope.frequencies : tensor<?xi32> -> tensor<?x8xf32>
-  // 512 bytes of values, 32 of scales, padded to 64, and 64 of sums.
-  // CHECK: qwen.rms_norm {{.*}}plan = #qwen.plan<id = 2, barrier = false, buffers = [<offset = 3072, stride = 64, scales = 3584, sums = 3648>]>
+  // Tiles of 16 tokens and whole blocks: 2048 bytes of values, 64 of scales, and
+  // 64 of sums of 8 tokens.
+  // CHECK: qwen.rms_norm {{.*}}plan = #qwen.plan<id = 2, barrier = false, buffers = [<offset = 3072, stride = 64, scales = 5120, sums = 5184>]>
   %n = qwen.rms_norm %x, @n eps 1.0e-06 : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // A product reads tokens of all threads. Its results are ranges of columns.
-  // CHECK: qwen.linear {{.*}}plan = #qwen.plan<id = 3, barrier = true, buffers = [<offset = 3712, stride = 128>, <offset = 3968, stride = 128>, <offset = 4096, stride = 128>]>
+  // CHECK: qwen.linear {{.*}}plan = #qwen.plan<id = 3, barrier = true, buffers = [<offset = 5248, stride = 128>, <offset = 5504, stride = 128>, <offset = 5632, stride = 128>]>
   %q, %k, %v = qwen.linear %n, [@q, @k, @k] : tensor<?x64xi8, #qwen.blocks<128>> -> tensor<?x64xf32>, tensor<?x32xf32>, tensor<?x32xf32>
   // CHECK: qwen.append {{.*}}plan = #qwen.plan<id = 4, barrier = true>
   qwen.append %k, %v rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 kv_heads 2 : tensor<?x32xf32>
-  // Reads what others have appended.
-  // CHECK: qwen.attention {{.*}}plan = #qwen.plan<id = 5, barrier = true, buffers = [<offset = 7808, stride = 64>]>
+  // Reads what others have appended. In the place of the norm, whose last reader
+  // has run before the barrier.
+  // CHECK: qwen.attention {{.*}}plan = #qwen.plan<id = 5, barrier = true, buffers = [<offset = 3072, stride = 64>]>
   %a = qwen.attention %q rope(%cos, %sin : tensor<?x8xf32>, tensor<?x8xf32>) layer 0 heads 4 kv_heads 2 : tensor<?x64xf32>
-  // In the place of cos and sin, whose last reader has run before the barrier.
-  // CHECK: qwen.quantize {{.*}}plan = #qwen.plan<id = 6, barrier = true, buffers = [<offset = 2048, stride = 64, scales = 2560, sums = 2624>]>
+  // CHECK: qwen.quantize {{.*}}plan = #qwen.plan<id = 6, barrier = true, buffers = [<offset = 5120, stride = 64, scales = 7168, sums = 7232>]>
   %aq = qwen.quantize %a : tensor<?x64xf32> -> tensor<?x64xi8, #qwen.blocks<128>>
   // Over its residual.
   // CHECK: qwen.linear {{.*}}plan = #qwen.plan<id = 7, barrier = true, buffers = [<offset = 0, stride = 64>]>
@@ -45,8 +46,8 @@ func.func @forward(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x2
   // CHECK: qwen.wanted_tokens
   // CHECK-NOT: plan
   %r = qwen.wanted_tokens %h : tensor<?x64xf32>
-  // Two tokens are 128 bytes of values.
-  // CHECK: qwen.rms_norm {{.*}}plan = #qwen.plan<id = 8, barrier = true, buffers = [<offset = 2048, stride = 64, scales = 2176, sums = 2240>]>
+  // Two tokens have room for a tile, too.
+  // CHECK: qwen.rms_norm {{.*}}plan = #qwen.plan<id = 8, barrier = true, buffers = [<offset = 2048, stride = 64, scales = 4096, sums = 4160>]>
   %m = qwen.rms_norm %r, @n eps 1.0e-06 : tensor<?x64xf32, #qwen.count<wanted>> -> tensor<?x64xi8, #qwen.blocks<128, <wanted>>>
   // CHECK: qwen.lm_head {{.*}}plan = #qwen.plan<id = 9, barrier = true, buffers = [<offset = -1, stride = 256>]>
   %l = qwen.lm_head %m, @embed : tensor<?x64xi8, #qwen.blocks<128, <wanted>>> -> tensor<?x250xf32, #qwen.count<wanted>>
@@ -104,6 +105,28 @@ func.func @forward(%ids: tensor<?xi32>) -> (tensor<?x32xf32>, tensor<?x32xf32>) 
   // CHECK: qwen.linear {{.*}}id = 7, barrier = true, buffers = [<offset = 512, stride = 64>]
   %one = qwen.linear %itself, [@w] residual(%several#1 : tensor<?x32xf32>) : tensor<?x32xf32> -> tensor<?x32xf32>
   return %same_phase, %one : tensor<?x32xf32>, tensor<?x32xf32>
+}
+}
+
+// -----
+
+// A product may compute the SwiGLU behind it, whose result then has a place of
+// its own beside what the product reads.
+module {
+qwen.weight @embed : tensor<250x32xbf16> from #qwen.source<"m">
+qwen.weight @n : tensor<32xbf16> from #qwen.source<"m">
+qwen.weight @w : tensor<32x32xbf16> from #qwen.source<"m">
+// CHECK-LABEL: func.func @forward
+func.func @forward(%ids: tensor<?xi32>) -> tensor<?x32xf32> attributes {qwen.limits = {all = 1 : i64, wanted = 1 : i64}} {
+  %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x32xf32>
+  // CHECK: qwen.rms_norm {{.*}}buffers = [<offset = 128, stride = 32, scales = 2176, sums = 2240>]
+  %q = qwen.rms_norm %x, @n eps 1.0e-06 : tensor<?x32xf32> -> tensor<?x32xi8, #qwen.blocks<128>>
+  // CHECK: qwen.linear {{.*}}buffers = [<offset = 2304, stride = 64>, <offset = 2432, stride = 64>]
+  %gate, %up = qwen.linear %q, [@w, @w] : tensor<?x32xi8, #qwen.blocks<128>> -> tensor<?x32xf32>, tensor<?x32xf32>
+  // CHECK: qwen.swiglu {{.*}}buffers = [<offset = 2560, stride = 32, scales = 4608, sums = 4672>]
+  %s = qwen.swiglu %gate, %up : tensor<?x32xf32> -> tensor<?x32xi8, #qwen.blocks<128>>
+  %y = qwen.linear %s, [@w] residual(%x : tensor<?x32xf32>) : tensor<?x32xi8, #qwen.blocks<128>> -> tensor<?x32xf32>
+  return %y : tensor<?x32xf32>
 }
 }
 
@@ -179,7 +202,7 @@ func.func @forward(%x: tensor<?x64xf32> {qwen.name = "x"}, %l: tensor<?x4xf32> {
   // CHECK: qwen.route {{.*}}id = 0, barrier = false, buffers = [<offset = 2560, stride = 16>, <offset = 3072, stride = 16>, <offset = 3584, stride = 16>, <offset = 4096, stride = 16>]
   %w, %ids, %order, %first = qwen.route %l : tensor<?x4xf32> -> tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32>
   // 16 choices.
-  // CHECK: qwen.experts_up {{.*}}id = 1, barrier = true, buffers = [<offset = 4160, stride = 32, scales = 4672, sums = 4736>]
+  // CHECK: qwen.experts_up {{.*}}id = 1, barrier = true, buffers = [<offset = 4160, stride = 32, scales = 6208, sums = 6272>]
   %h = qwen.experts_up %x, %order, %first, @up, @up : tensor<?x64xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x2x32xi8, #qwen.blocks<128>>
   // CHECK: qwen.experts_down {{.*}}id = 2, barrier = true
   %y = qwen.experts_down %h, %w, %order, %first, @down : tensor<?x2x32xi8, #qwen.blocks<128>>, tensor<?x2xf32>, tensor<?x2xi32>, tensor<5xi32> -> tensor<?x64xf32>

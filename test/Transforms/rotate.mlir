@@ -71,7 +71,7 @@ qwen.weight @frequencies : tensor<24xf32> from #qwen.frequencies<theta = 1.0e+06
 // CALLS-NEXT: qwen.struct {kernel = #qwen.kernel<turn_avx2>, scratch = memref<96xf32>}
 // CALLS-NEXT: call @qwenDriverTurnF32(
 // CALLS: func.func private @[[TURN]](
-// CALLS-NEXT: qwen.struct {kernel = #qwen.kernel<turn_avx2>, quantize = #qwen.kernel<quantize_q8_avx2>, scratch = memref<192xf32>}
+// CALLS-NEXT: qwen.struct {kernel = #qwen.kernel<turn_avx2>, quantize = #qwen.kernel<quantize_q8_avx2>, tiles.layout = 0, {{.*}}scratch = memref<224xf32>}
 // CALLS-NEXT: call @qwenDriverTurnQ8(
 func.func @tied(%ids: tensor<?xi32>, %positions: tensor<?xi32>) -> tensor<?x64xf32, #qwen.count<wanted>> attributes {qwen.limits = {all = 8 : i64, wanted = 4 : i64}} {
   %x = qwen.embedding %ids, @embed : tensor<?xi32> -> tensor<?x96xf32>

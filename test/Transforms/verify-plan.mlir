@@ -31,15 +31,15 @@
 // CHECK: error: 'qwen.attention' op reads the kv cache of layer 0, to which no op before it appends
 
 // A lifetime that ends a phase early: attention writes over its queries.
-// RUN: %{edit} 's/offset = 7808/offset = 3712/' %t/planned.mlir >> %t/edits.mlir
-// CHECK: error: 'qwen.attention' op buffer [3712, 5760) overlaps [3712, 7808) of 'qwen.linear' and both are alive in phase 3
+// RUN: %{edit} 's/offset = 3072, stride = 64>/offset = 5248, stride = 64>/' %t/planned.mlir >> %t/edits.mlir
+// CHECK: error: 'qwen.attention' op buffer [5248, 7296) overlaps [5248, 9344) of 'qwen.linear' and both are alive in phase 3
 // CHECK: note: alive from phase 1 to 3
 
 // A buffer below another one, sums over values, and a value that is returned.
-// RUN: %{edit} 's/offset = 7808/offset = 6784/' %t/planned.mlir >> %t/edits.mlir
-// CHECK: error: 'qwen.attention' op buffer [6784, 8832) overlaps [3712, 7808) of 'qwen.linear'
-// RUN: %{edit} 's/sums = 3648/sums = 3520/' %t/planned.mlir >> %t/edits.mlir
-// CHECK: error: 'qwen.rms_norm' op buffer [3520, 3584) overlaps [3072, 3584) of 'qwen.rms_norm' and both are alive in phase 0
+// RUN: %{edit} 's/offset = 3072, stride = 64>/offset = 5312, stride = 64>/' %t/planned.mlir >> %t/edits.mlir
+// CHECK: error: 'qwen.attention' op buffer [5312, 7360) overlaps [5248, 9344) of 'qwen.linear'
+// RUN: %{edit} 's/sums = 5184/sums = 4992/' %t/planned.mlir >> %t/edits.mlir
+// CHECK: error: 'qwen.rms_norm' op buffer [4992, 5056) overlaps [3072, 5120) of 'qwen.rms_norm' and both are alive in phase 0
 // RUN: %{edit} 's/id = 3, barrier = true, buffers = \[<offset = 64/id = 3, barrier = true, buffers = [<offset = 0/' %t/rules-planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.swiglu' op buffer [0, 64) overlaps [0, 64) of 'qwen.embedding' and both are alive in phase 1
 // CHECK: note: alive from phase 0 to the end
@@ -55,19 +55,24 @@
 // RUN: %{edit} 's/id = 7, barrier = true, buffers = \[<offset = 512/id = 7, barrier = true, buffers = [<offset = 256/' %t/rules-planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.linear' op buffer [256, 512) overlaps [256, 512) of 'qwen.linear' and both are alive in phase 5
 
+// A SwiGLU over what the product before it reads.
+// RUN: %{edit} 's/<offset = 2560, stride = 32, scales = 4608/<offset = 128, stride = 32, scales = 4608/' %t/rules-planned.mlir >> %t/edits.mlir
+// CHECK: error: 'qwen.swiglu' op buffer [128, 2176) overlaps [128, 2176) of 'qwen.rms_norm' and both are alive in phase 1
+// CHECK: note: alive from phase 0 to 1
+
 // A norm over the product that it reads, which lies over its residual.
 // RUN: %{edit} 's/id = 8, barrier = true, buffers = \[<offset = 2048/id = 8, barrier = true, buffers = [<offset = 0/' %t/planned.mlir >> %t/edits.mlir
-// CHECK: error: 'qwen.rms_norm' op buffer [0, 128) overlaps [0, 2048) of 'qwen.linear' and both are alive in phase 6
+// CHECK: error: 'qwen.rms_norm' op buffer [0, 2048) overlaps [0, 2048) of 'qwen.linear' and both are alive in phase 6
 
 // Past the arena by one byte, and by more than 64 bits can count; not aligned;
 // no room for whole panels.
-// RUN: %{edit} 's/arena_bytes = 9856/arena_bytes = 9855/' %t/planned.mlir >> %t/edits.mlir
-// CHECK: error: 'qwen.attention' op buffer [7808, 9856) ends past the arena, which has 9855 bytes
+// RUN: %{edit} 's/arena_bytes = 9344/arena_bytes = 9343/' %t/planned.mlir >> %t/edits.mlir
+// CHECK: error: 'qwen.linear' op buffer [5248, 9344) ends past the arena, which has 9343 bytes
 // RUN: %{edit} 's/<offset = 2560, stride = 16>/<offset = 2560, stride = 9223372036854775807>/' %t/planned.mlir >> %t/edits.mlir
-// CHECK: error: 'qwen.rope_table' op buffer [2560, 18446744073709551615) ends past the arena, which has 9856 bytes
-// RUN: %{edit} 's/scales = 3584/scales = 3588/' %t/planned.mlir >> %t/edits.mlir
-// CHECK: error: 'qwen.rms_norm' op buffer starts at byte 3588 when a multiple of 64 is needed
-// RUN: %{edit} 's/<offset = 3712, stride = 128>/<offset = 3712, stride = 127>/' %t/planned.mlir >> %t/edits.mlir
+// CHECK: error: 'qwen.rope_table' op buffer [2560, 18446744073709551615) ends past the arena, which has 9344 bytes
+// RUN: %{edit} 's/scales = 5120/scales = 5124/' %t/planned.mlir >> %t/edits.mlir
+// CHECK: error: 'qwen.rms_norm' op buffer starts at byte 5124 when a multiple of 64 is needed
+// RUN: %{edit} 's/<offset = 5248, stride = 128>/<offset = 5248, stride = 127>/' %t/planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.linear' op stride is 127 when 128 or more is needed for whole panels
 
 // An argument at another place than the one where its activations lie; an op that
@@ -85,7 +90,7 @@
 // RUN: %{edit} '/qwen.rope_table/h;/qwen.lm_head/{G;s/%%cos, %%sin = qwen/%%c, %%s = qwen/}' %t/planned.mlir >> %t/edits.mlir
 // CHECK: error: 'qwen.rope_table' op follows 'qwen.lm_head', whose barrier is skipped where hidden values are wanted
 // CHECK: note: this must be the last op
-// RUN: %{edit} 's/qwen.arena_bytes = 9856 : i64, //' %t/planned.mlir >> %t/edits.mlir
+// RUN: %{edit} 's/qwen.arena_bytes = 9344 : i64, //' %t/planned.mlir >> %t/edits.mlir
 // CHECK: error: program @forward has no qwen.arena_bytes; run qwen-plan first
 // RUN: not qwen-opt %t/edits.mlir --qwen-verify-plan -split-input-file -o /dev/null 2>&1 | FileCheck %s --implicit-check-not=error:
 

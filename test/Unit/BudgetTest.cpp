@@ -1,13 +1,15 @@
 //===- BudgetTest.cpp - Formats within a budget ---------------------------===//
 //
-// Plans models/stories with a window of text.
+// Plans tiny checkpoints, most with losses that are made up: measuring them and
+// generating code take seconds.
 //
 //===----------------------------------------------------------------------===//
 
 #include "calibration/BudgetPlan.h"
 #include "calibration/LoadedPrograms.h"
+#include "calibration/MeasuredClasses.h"
 
-#include "Stories.h"
+#include "OpWithoutGradient.h"
 #include "TempDir.h"
 
 #include "qwen/Support/MemoryFile.h"
@@ -17,24 +19,55 @@
 
 #include <algorithm>
 #include <numeric>
+#include <random>
 #include <set>
 
 using namespace qwen;
 using namespace qwen::test;
 
+static const std::string kFloats =
+    QWEN_SOURCE_DIR "/test/Inputs/checkpoints/qwen2-tied-f32";
+
 /// Tokens that need no tokenizer.
-static CalibrationText windows() {
+static CalibrationText windows(int64_t count, uint32_t seed = 1) {
   CalibrationText text = {{}, 64, "0123"};
-  for (int32_t i = 0; i < 2 * 64; ++i)
-    text.ids.push_back((37 * i * i + 11 * i) % 4000 + 5);
+  std::mt19937 random(seed);
+  for (int64_t i = 0; i < count * text.window; ++i)
+    text.ids.push_back(static_cast<int32_t>(random() % 300));
   return text;
 }
 
-/// Calls `take` with models/stories in the first format of a budget.
+/// Calls `take` with a checkpoint in the first format of a budget.
 static std::string
-planStories(const std::function<MatrixFormats(const PlanInput &)> &take) {
-  return planFormats(kStories, {.maxTokens = 64, .maxRows = 1}, {},
+planFloats(const std::function<MatrixFormats(const PlanInput &)> &take,
+           const std::string &checkpoint = kFloats) {
+  return planFormats(checkpoint, {.maxTokens = 64, .maxRows = 1}, {},
                      kBudgetFormats[0], take);
+}
+
+/// All matrices in a format.
+static MatrixFormats uniformOf(const PlanInput &input, WeightFormat format) {
+  MatrixFormats formats = input.model.formats;
+  for (auto &entry : formats)
+    entry.second = format;
+  return formats;
+}
+
+/// Losses that fall with bits as measured ones do. Values of some matrices lose
+/// more.
+static Sensitivities madeUpLosses(const PlanInput &input) {
+  Sensitivities result;
+  result.activations = 1e-3;
+  double part = 1;
+  for (const auto &entry : input.model.formats) {
+    std::vector<double> &losses = result.losses[entry.first];
+    part = part > 20 ? 1 : 1.7 * part;
+    for (double byFormat : {1.3, 1.1, 1.0, 0.3, 0.06, 0.004})
+      losses.push_back(
+          1e-6 * part * byFormat *
+          double(input.model.source(entry.first)->shape().values()));
+  }
+  return result;
 }
 
 static double sumOfLosses(const Sensitivities &losses, size_t format) {
@@ -44,10 +77,21 @@ static double sumOfLosses(const Sensitivities &losses, size_t format) {
                          });
 }
 
+/// The formats whose losses differ by the same number of bits.
+static constexpr WeightFormat kFormatSteps[] = {WeightFormat::NL4, WeightFormat::Q6_K,
+                                          WeightFormat::Q8_0};
+
+static void expectFalling(const Sensitivities &losses) {
+  for (const auto &entry : losses.losses)
+    for (size_t i : {1, 2})
+      EXPECT_GT(entry.second[i - 1], 4 * entry.second[i])
+          << entry.first().str();
+}
+
 TEST(Budget, LossesFallWithBits) {
-  planStories([](const PlanInput &input) {
+  planFloats([](const PlanInput &input) {
     const auto measure = [&](unsigned threads) {
-      return measureSensitivities(input.model, windows(), kBudgetFormats,
+      return measureSensitivities(input.model, windows(2), kFormatSteps,
                                   {.threads = threads});
     };
     const Sensitivities losses = measure(1), others = measure(3);
@@ -55,31 +99,28 @@ TEST(Budget, LossesFallWithBits) {
     EXPECT_EQ(losses.withoutGradient, "");
     EXPECT_GT(losses.activations, 0);
     EXPECT_EQ(losses.activations, others.activations);
-    for (const auto &entry : losses.losses) {
+    expectFalling(losses);
+    for (const auto &entry : losses.losses)
       EXPECT_EQ(entry.second, others.losses.lookup(entry.first()));
-      // From 4 to 6 bits, and from 6 to 8.
-      EXPECT_GT(entry.second[0], 4 * entry.second[4]) << entry.first().str();
-      EXPECT_GT(entry.second[4], 4 * entry.second[5]) << entry.first().str();
-    }
     return input.model.formats;
   });
 }
 
-// Experts have no backward pass.
+// The same experts with gradients and without.
 TEST(Budget, ErrorsOfOutputsStandForLosses) {
-  const std::filesystem::path experts =
-      std::filesystem::path(QWEN_SOURCE_DIR) /
-      "test/Inputs/checkpoints/qwen3-moe-bf16";
-  planFormats(
-      experts, {.maxTokens = 64, .maxRows = 1}, {}, kBudgetFormats[0],
+  planFloats(
       [](const PlanInput &input) {
-        CalibrationText text = windows();
-        for (int32_t &id : text.ids)
-          id %=
-              static_cast<int32_t>(modelFact(input.model.module, "vocab_size"));
+        const CalibrationText text = windows(2);
+        const Sensitivities exact =
+            measureSensitivities(input.model, text, kFormatSteps, {.threads = 2});
+        EXPECT_EQ(exact.withoutGradient, "");
+        EXPECT_GT(exact.activations, 0);
+        EXPECT_EQ(exact.losses.size(), input.model.formats.size());
+        expectFalling(exact);
+        addOpWithoutGradient(input.model.module);
         const Sensitivities losses = measureSensitivities(
             input.model, text, kBudgetFormats, {.threads = 2});
-        EXPECT_EQ(losses.withoutGradient, "qwen.route");
+        EXPECT_EQ(losses.withoutGradient, "qwen.map has no backward pass");
         EXPECT_EQ(losses.losses.size(), input.model.formats.size());
         for (const auto &entry : losses.losses) {
           EXPECT_LT(entry.second[0], 0.1) << entry.first().str();
@@ -94,27 +135,32 @@ TEST(Budget, ErrorsOfOutputsStandForLosses) {
         const BudgetPlan plan =
             planBudget(input, losses, {"", BudgetKind::BitsPerWeight, 60});
         EXPECT_EQ(plan.uniform, WeightFormat::Q8_0);
-        EXPECT_EQ(
-            messageOf([&] {
-              planBudget(input, losses, {"kl=1", BudgetKind::Divergence, 1});
-            }),
-            "--budget kl=1 needs gradients, but qwen.route has no backward "
-            "pass; bytes, as in 300MB or 4.6bpw, need none");
+        EXPECT_EQ(messageOf([&] {
+                    planBudget(input, losses,
+                               {"kl=1", BudgetKind::Divergence, 1});
+                  }),
+                  "--budget kl=1 needs gradients, but qwen.map has no backward "
+                  "pass; bytes, as in 300MB or 4.6bpw, need none");
         return plan.formats;
-      });
+      },
+      QWEN_SOURCE_DIR "/test/Inputs/checkpoints/qwen3-moe-bf16");
 }
 
 TEST(Budget, PlansFitAndLoseLeast) {
-  std::string text;
   uint64_t bytes = 0;
-  text = planStories([&](const PlanInput &input) {
-    const Sensitivities losses = measureSensitivities(
-        input.model, windows(), kBudgetFormats, {.threads = 2});
-    const Budget budget = {"4.6MB", BudgetKind::FileBytes, 4.6e6};
+  const std::string text = planFloats([&](const PlanInput &input) {
+    const auto bytesOf = [&](WeightFormat format) {
+      return double(input.sizeOf(uniformOf(input, format)).fileBytes);
+    };
+    // A little more than for one format of all matrices.
+    const double nl4 = bytesOf(WeightFormat::NL4),
+                 all = bytesOf(WeightFormat::Q8_0) - nl4;
+    const Sensitivities losses = madeUpLosses(input);
+    const Budget budget = {"", BudgetKind::FileBytes, nl4 + 0.1 * all};
     const BudgetPlan plan = planBudget(input, losses, budget);
     bytes = plan.size.fileBytes;
-    EXPECT_LE(bytes, 4600000u);
-    EXPECT_GT(bytes, 4500000u);
+    EXPECT_LE(double(bytes), budget.value);
+    EXPECT_GT(double(bytes), nl4);
     EXPECT_FALSE(plan.isUniform);
     EXPECT_EQ(plan.uniform, WeightFormat::NL4);
     EXPECT_LT(plan.loss, plan.uniformLoss);
@@ -125,12 +171,12 @@ TEST(Budget, PlansFitAndLoseLeast) {
     const BudgetPlan again = planBudget(input, losses, loss);
     EXPECT_LE(again.loss, plan.loss);
     EXPECT_LE(again.size.fileBytes, bytes);
-    EXPECT_GT(again.size.fileBytes, bytes - 20000);
+    EXPECT_GT(double(again.size.fileBytes), double(bytes) - 0.05 * all);
     // A token reads the weights and a position of keys and values.
     const Budget speed = {"", BudgetKind::TokensPerSecond, 10,
                           10.0 * double(plan.size.tokenBytes)};
     EXPECT_NEAR(planBudget(input, losses, speed).loss, plan.loss,
-                0.02 * plan.loss);
+                0.05 * plan.loss);
     return plan.formats;
   });
   // The file that the plan makes.
@@ -144,7 +190,7 @@ TEST(Budget, PlansFitAndLoseLeast) {
     matrix["quantizer"] = "rtn";
   }
   dir.write("plan.json", plan.dump());
-  compileModel(kStories, file,
+  compileModel(kFloats, file,
                {.plan = dir.path() / "plan.json",
                 .rotate = Rotate::On,
                 .maxTokens = 64,
@@ -158,7 +204,7 @@ TEST(Budget, PlansFitAndLoseLeast) {
 }
 
 TEST(Budget, TellsTheLeast) {
-  planStories([](const PlanInput &input) {
+  planFloats([](const PlanInput &input) {
     const auto errorOf = [&](const Budget &budget) {
       return messageOf([&] { requireBudget(input, budget); });
     };
@@ -180,5 +226,76 @@ TEST(Budget, TellsTheLeast) {
         "--budget kl=0 is below the least divergence that the formats allow, "
         "which is about kl=0.000000");
     return input.model.formats;
+  });
+}
+
+TEST(Budget, NoMixtureIsTakenThatPromisesMoreThanOneFormat) {
+  planFloats([](const PlanInput &input) {
+    // Of these losses, the search knows nothing better than the best format.
+    Sensitivities losses;
+    for (const auto &entry : input.model.formats)
+      losses.losses[entry.first] = {5, 4, 1, 2, 2, 2};
+    const BudgetPlan plan =
+        planBudget(input, losses, {"", BudgetKind::FileBytes, 1e9});
+    EXPECT_TRUE(plan.isUniform);
+    EXPECT_EQ(plan.uniform, WeightFormat::NL4);
+    EXPECT_EQ(plan.formats, uniformOf(input, WeightFormat::NL4));
+    EXPECT_EQ(plan.loss, plan.uniformLoss);
+    return plan.formats;
+  });
+}
+
+TEST(Budget, ClassesAreNamedByWhatTheyArePartOf) {
+  EXPECT_EQ(matrixClass("model.layers.11.self_attn.q_proj.weight"),
+            "self_attn");
+  EXPECT_EQ(matrixClass("model.layers.0.mlp.experts.up_proj.weight"),
+            "mlp.experts");
+  EXPECT_EQ(matrixClass("model.layers.0.mlp.shared_expert.up_proj.weight"),
+            "mlp.shared_expert");
+  EXPECT_EQ(matrixClass("model.embed_tokens.weight"), "embed_tokens");
+  EXPECT_EQ(matrixClass("lm_head.weight"), "lm_head");
+}
+
+// Corrected losses predict the KL divergence on another text within 15%.
+TEST(Budget, ATrialCorrectsLosses) {
+  planFloats([](const PlanInput &input) {
+    const CalibrationOptions options = {.threads = 2};
+    const CalibrationText text = windows(64), other = windows(64, 2);
+    Sensitivities losses =
+        measureSensitivities(input.model, text, kBudgetFormats, options);
+    MatrixFormats plan = uniformOf(input, WeightFormat::NL4);
+    plan.begin()->second = WeightFormat::Q6_K;
+    const auto firstOf = [&] {
+      const WeightSourcePtr source = input.model.source(plan.begin()->first);
+      std::vector<float> row(static_cast<size_t>(source->shape().k()));
+      source->read(0, 1, row.data());
+      return row;
+    };
+    const std::vector<float> before = firstOf();
+    const auto sumOf = [&] {
+      double sum = losses.activations;
+      for (const auto &[name, format] : plan)
+        sum += losses.losses[name][format == WeightFormat::NL4 ? 2 : 4];
+      return sum;
+    };
+    const double expected = sumOf();
+    const PlanTrial trial =
+        correctLosses(input.model, text, plan, kBudgetFormats, losses, options);
+    EXPECT_EQ(trial.tokens, 8 * 64);
+    EXPECT_DOUBLE_EQ(trial.expected, expected);
+    EXPECT_NEAR(sumOf(), trial.measured, 1e-6 * trial.measured);
+    EXPECT_EQ(trial.factors.size(), 3u);
+    // The floats are back.
+    EXPECT_EQ(firstOf(), before);
+    Sensitivities others = losses;
+    const PlanTrial again = correctLosses(input.model, other, plan,
+                                          kBudgetFormats, others, options);
+    EXPECT_NEAR(again.expected / again.measured, 1, 0.15);
+    // A text of too few windows measures nothing.
+    EXPECT_EQ(correctLosses(input.model, windows(7), plan, kBudgetFormats,
+                            others, options)
+                  .tokens,
+              0);
+    return plan;
   });
 }

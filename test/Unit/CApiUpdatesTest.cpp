@@ -136,7 +136,9 @@ TEST_F(CApiUpdatesTest, MayAppearWithTheEndAlone) {
   asked.updates = QWEN_UPDATES_AT_END;
   asked.on_draw = [](void *user, const qwen_draw *) {
     auto &drawn = *static_cast<std::atomic<int> *>(user);
-    if (++drawn == 3)
+    const int now = ++drawn;
+    drawn.notify_all();
+    if (now == 3)
       drawn.wait(3);
     return -1;
   };

@@ -7,6 +7,7 @@
 #include "calibration/Calibration.h"
 #include "calibration/PruneLayers.h"
 
+#include "OpWithoutGradient.h"
 #include "Stories.h"
 #include "TempDir.h"
 
@@ -37,11 +38,13 @@ CalibrationText shortText() {
 /// Ends a compile whose result is not needed.
 struct Enough {};
 
-/// Calls `take` with a calibrated model of q4_0.
+/// Calls `take` with a calibrated model of q4_0, which `prepare` may change
+/// before.
 template <typename Take>
 void calibrated(const std::string &checkpoint, const CalibrationText &text,
                 const CalibrationOptions &options, const Take &take,
-                Rotate rotate = Rotate::Auto) {
+                Rotate rotate = Rotate::Auto,
+                void (*prepare)(mlir::ModuleOp module) = nullptr) {
   MemoryFile file;
   try {
     compileModel(checkpoint, file,
@@ -49,6 +52,8 @@ void calibrated(const std::string &checkpoint, const CalibrationText &text,
                   .quantizer = Quantizer::Gptq,
                   .rotate = rotate},
                  {.quantize = [&](const QuantizeInput &input) -> Quantization {
+                   if (prepare)
+                     prepare(input.module);
                    calibrate(input, text, options);
                    take(input);
                    throw Enough();
@@ -57,24 +62,33 @@ void calibrated(const std::string &checkpoint, const CalibrationText &text,
   }
 }
 
-/// All integers of models/stories, calibrated, and their errors.
+/// All integers of a model, and their errors.
+std::string integersOf(const QuantizeInput &input) {
+  std::string integers;
+  for (const auto &[name, format] : input.formats) {
+    const WeightSourcePtr source = input.source(name);
+    // No product reads the embedding of an untied model.
+    if (source->kept(format, 0, 1) == 0)
+      continue;
+    std::vector<char> panel(
+        static_cast<size_t>(panelBytes(format, source->shape().k())));
+    numerics::EncodeError error;
+    for (int64_t i = 0; i < source->shape().outputs(); ++i) {
+      error += source->keep(format, i, 1, 0,
+                            reinterpret_cast<uint8_t *>(panel.data()));
+      integers.append(panel.begin(), panel.end());
+    }
+    integers += std::to_string(error.errors);
+  }
+  return integers;
+}
+
+/// The integers of models/stories, calibrated.
 std::string calibrateStories(const CalibrationOptions &options,
                              const CalibrationText &text = shortText()) {
   std::string integers;
-  calibrated(kStories, text, options, [&](const QuantizeInput &input) {
-    for (const auto &[name, format] : input.formats) {
-      const WeightSourcePtr source = input.source(name);
-      std::vector<char> panel(
-          static_cast<size_t>(panelBytes(format, source->shape().k())));
-      numerics::EncodeError error;
-      for (int64_t i = 0; i < source->shape().outputs(); ++i) {
-        error += source->keep(format, i, 1, 0,
-                              reinterpret_cast<uint8_t *>(panel.data()));
-        integers.append(panel.begin(), panel.end());
-      }
-      integers += std::to_string(error.errors);
-    }
-  });
+  calibrated(kStories, text, options,
+             [&](const QuantizeInput &input) { integers = integersOf(input); });
   return integers;
 }
 } // namespace
@@ -173,14 +187,20 @@ TEST(Calibration, HybridsAreCalibrated) {
   for (int32_t i = 0; i < 4 * 32; ++i)
     text.ids.push_back((37 * i * i + 11 * i) % 250);
   size_t matrices = 0;
+  std::vector<std::string> notes;
   calibrated(QWEN_SOURCE_DIR "/test/Inputs/checkpoints/qwen3_5-text-f32", text,
-             {}, [&](const QuantizeInput &input) {
+             {.note = [&](const std::string &line) { notes.push_back(line); }},
+             [&](const QuantizeInput &input) {
                for (const auto &[name, format] : input.formats)
                  matrices += input.source(name)->keptFormat() == format;
                // No product reads the embedding of an untied model.
                EXPECT_EQ(matrices + 1, input.formats.size());
              });
   EXPECT_GT(matrices, 10u);
+  ASSERT_EQ(notes.size(), 2u);
+  // Not of the head.
+  EXPECT_EQ(notes[1], "calibration: gradients weigh the tokens of all "
+                      "matrices, and the outputs of 34 of 35");
 }
 
 /// Multiplies the values of a weight.
@@ -269,20 +289,21 @@ expertMoments(const ImportedModel &model, const CalibrationText &text) {
   TextRun run(*model.module, model.checkpoint->weights(), text.ids, text.window,
               pool);
   run.embed(chain.embedding);
-  run.run(chain.sublayers[0], [](size_t, size_t, std::span<const float>) {});
+  run.run(chain.sublayers[0], [](const ReadRows &) {});
   std::vector<std::vector<InputMoments>> moments(2);
   for (std::vector<InputMoments> &each : moments)
     for (int expert = 0; expert < 8; ++expert)
       each.emplace_back(64);
-  run.run(chain.sublayers[1], [&](size_t input, size_t expert,
-                                  std::span<const float> rows) {
-    if (input != 0)
-      moments[input - 1][expert].add(rows.data(), std::ssize(rows) / 64, 64, 1);
+  run.run(chain.sublayers[1], [&](const ReadRows &read) {
+    if (read.input != 0)
+      moments[read.input - 1][read.expert].add(read.rows.data(),
+                                               std::ssize(read.tokens), 64, 1);
   });
   return moments;
 }
 } // namespace
 
+// Without gradients, which would weigh the tokens.
 TEST(Calibration, ExpertsAreQuantizedByTheirOwnTokens) {
   mlir::MLIRContext context;
   loadDialects(context);
@@ -323,13 +344,11 @@ TEST(Calibration, ExpertsAreQuantizedByTheirOwnTokens) {
             }
           }
       },
-      Rotate::Off);
+      Rotate::Off, addOpWithoutGradient);
   // Both kinds were seen.
   EXPECT_GT(rare, 0u);
   EXPECT_LT(rare, 24u);
   ASSERT_EQ(notes.size(), 3u);
-  EXPECT_EQ(notes[1], "calibration: no gradients, because qwen.route has no "
-                      "backward pass: all tokens and outputs count the same");
   EXPECT_NE(notes[2].find(" experts were chosen by fewer than 128 tokens"),
             std::string::npos)
       << notes[2];
@@ -358,24 +377,28 @@ TEST(Calibration, LayersWithExpertsArePruned) {
 TEST(Calibration, SavedExpertsKeepTheirIntegers) {
   const test::TempDir dir;
   const CalibrationText text = textForExperts();
-  std::vector<uint8_t> integers[2];
-  for (std::vector<uint8_t> &each : integers) {
-    const CalibrationOptions options = {
-        .memory = 0, .folder = dir.path() / "saved", .threads = 3};
-    calibrated(kExperts, text, options, [&](const QuantizeInput &input) {
-      for (const auto &[name, format] : input.formats) {
-        const WeightSource &source = *input.source(name);
-        // No product reads the embedding.
-        if (source.kept(format, 0, 1) == 0)
-          continue;
-        const std::vector<uint8_t> own =
-            integersOf(source, 0, source.shape().outputs());
-        each.insert(each.end(), own.begin(), own.end());
-      }
-    });
+  std::vector<std::string> notes;
+  std::string integers[4];
+  for (unsigned run : {0, 1, 2, 3}) {
+    CalibrationOptions options = {
+        .threads = run + 1,
+        .note = [&](const std::string &line) { notes.push_back(line); }};
+    if (run == 1 || run == 2) {
+      options.memory = 0;
+      options.folder = dir.path() / "saved";
+    }
+    calibrated(
+        kExperts, text, options,
+        [&](const QuantizeInput &input) { integers[run] = integersOf(input); },
+        Rotate::Auto, run == 3 ? addOpWithoutGradient : nullptr);
   }
   EXPECT_FALSE(integers[0].empty());
   EXPECT_TRUE(integers[0] == integers[1]);
+  EXPECT_TRUE(integers[0] == integers[2]);
+  // Gradients say something else.
+  EXPECT_TRUE(integers[0] != integers[3]);
+  EXPECT_EQ(notes[1], "calibration: gradients weigh the tokens of all "
+                      "matrices, and the outputs of 14 of 15");
 }
 
 namespace {

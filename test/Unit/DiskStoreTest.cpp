@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fcntl.h>
 #include <fstream>
 #include <linux/capability.h>
@@ -63,7 +64,11 @@ protected:
     const PageName name = store.nameOf(content.get());
     if (!store.has(name))
       return {};
-    const bool isRead = store.read(name, content.get(), bytes);
+    // It goes to several places.
+    const auto front = std::span(bytes).first(size / 3);
+    const std::span<uint8_t> parts[] = {
+        front, {}, std::span(bytes).subspan(front.size())};
+    const bool isRead = store.read(name, content.get(), parts);
     EXPECT_EQ(store.has(name), isRead);
     return isRead ? bytes : std::vector<uint8_t>();
   }
@@ -131,6 +136,39 @@ TEST_F(DiskStoreTest, WritesWhatWaits) {
   const auto store = open();
   for (size_t i = 0; i < pages.size(); ++i)
     EXPECT_EQ(read(*store, pages[i]), bytesOf(static_cast<int>(i)));
+}
+
+// A damaged file costs its page, and no thread another one.
+TEST_F(DiskStoreTest, ThreadsReadAtTheSameTime) {
+  constexpr int kPages = 40, kDamaged = 17;
+  std::vector<Content> pages(kPages);
+  const auto store = open();
+  for (int i = 0; i < kPages; ++i) {
+    pages[static_cast<size_t>(i)].ids[0] = i;
+    const PageName name =
+        write(*store, pages[static_cast<size_t>(i)], bytesOf(i));
+    if (i == kDamaged)
+      std::ofstream(folder / PromptFile{.name = name}.fileName(),
+                    std::ios::binary | std::ios::app)
+          << "x";
+  }
+  std::atomic<int> next = 0;
+  std::vector<std::thread> threads(4);
+  for (std::thread &thread : threads)
+    thread = std::thread([&] {
+      for (int i; (i = next++) < kPages;) {
+        const Content &page = pages[static_cast<size_t>(i)];
+        store->readAhead(store->nameOf(page.get()));
+        EXPECT_EQ(read(*store, page),
+                  i == kDamaged ? std::vector<uint8_t>() : bytesOf(i));
+      }
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  EXPECT_EQ(lines.size(), 1u);
+  const StoreCounts counts = store->counts("model");
+  EXPECT_EQ(counts.read, kPages - 1);
+  EXPECT_EQ(counts.lost, 1);
 }
 
 TEST_F(DiskStoreTest, NamesTellContentsApartAndNothingOfKeys) {

@@ -6,6 +6,7 @@
 
 #include "calibration/Distillation.h"
 
+#include "OpWithoutGradient.h"
 #include "TempDir.h"
 
 #include "qwen/Gradients/Gradients.h"
@@ -110,7 +111,7 @@ TEST_P(DistillationOf, LowersTheLossOfTokensThatItDoesNotSee) {
   const Outcome outcome = distilled("qwen2-tied-f32", GetParam(), 32);
   const auto [before, after] = lossesOf(outcome.result.line);
   EXPECT_LT(after, before) << outcome.result.line;
-  EXPECT_GT(outcome.result.step, 0);
+  EXPECT_GT(outcome.result.kept.steps, 0);
   EXPECT_EQ(outcome.before.size(), outcome.after.size());
   EXPECT_TRUE(outcome.before != outcome.after);
   ASSERT_EQ(outcome.notes.size(), 1u);
@@ -149,12 +150,24 @@ TEST(Distillation, ThreadsAndKillsChangeNoBit) {
     try {
       const Outcome outcome = run(options);
       EXPECT_TRUE(outcome.after == expected.after);
-      EXPECT_EQ(outcome.result.step, expected.result.step);
+      EXPECT_EQ(outcome.result.kept.steps, expected.result.kept.steps);
       isDone = true;
     } catch (const Killed &) {
     }
   }
   EXPECT_EQ(runs, 2u);
+}
+
+TEST(Distillation, AFullDiskIsAnError) {
+  const test::TempDir dir;
+  std::filesystem::create_symlink("/dev/full",
+                                  dir.path() / "scales.qwencal.tmp");
+  EXPECT_EQ(test::messageOf([&] {
+              distilled("qwen2-tied-f32", WeightFormat::Q4_0, 8,
+                        {.folder = dir.path(), .threads = 2});
+            }),
+            "cannot write " + (dir.path() / "scales.qwencal").string() +
+                ": No space left on device");
 }
 
 TEST(Distillation, RefusesWhatItCannotDo) {
@@ -175,6 +188,7 @@ TEST(Distillation, RefusesWhatItCannotDo) {
             });
   withInput("qwen3_5-text-f32", WeightFormat::Q4_0,
             [](const QuantizeInput &input) {
+              test::addOpWithoutGradient(input.module);
               const CalibrationText text = textOf(16);
               const CalibrationOptions options;
               try {
@@ -182,9 +196,9 @@ TEST(Distillation, RefusesWhatItCannotDo) {
                 FAIL();
               } catch (const Error &error) {
                 EXPECT_STREQ(error.what(),
-                             "--distill needs a backward pass of "
-                             "qwen.short_convolution, which there is not: "
-                             "compile the model without it");
+                             "--distill needs a backward pass of qwen.map, "
+                             "which there is not: compile the model without "
+                             "it");
               }
             });
 }
@@ -225,85 +239,90 @@ struct Learner {
 };
 } // namespace
 
+class StudentOf : public testing::TestWithParam<const char *> {};
+
 // Through all ops of the model, and both uses of a tied embedding.
-TEST(Student, GradientsOfScalesAreDifferences) {
-  withInput(
-      "qwen2-tied-f32", WeightFormat::Q4_0, [](const QuantizeInput &input) {
-        const CalibrationText text = textOf(2);
-        std::map<std::string, std::shared_ptr<LearnedMatrix>> matrices;
-        std::map<std::string, std::vector<float>> numbers, gradients;
-        for (const auto &[name, format] : input.formats) {
-          const WeightSourcePtr integers =
-              quantize(Quantizer::Search, input.source(name), format);
-          auto &matrix = matrices[name] =
-              std::make_shared<LearnedMatrix>(integers, format, 1);
-          numbers[name] = matrix->ownNumbers();
-          gradients[name].resize(numbers[name].size());
-          matrix->follow(numbers[name]);
-          input.replace(name, matrix);
-        }
-        Learner learner(input, text.ids);
-        learner.loss();
-        const auto add = [&](const std::string &name, int64_t output,
-                             const float *slope) {
-          matrices[name]->addGradient(output, slope,
-                                      gradients[name].data() +
-                                          output *
-                                              matrices[name]->outputNumbers());
-        };
-        const std::vector<float> slopes = learner.student.runBackward(
-            [&](int64_t first, int64_t width, std::span<const float> logits) {
-              std::vector<float> slope(logits.size());
-              for (size_t i = 0; i < logits.size();
-                   i += static_cast<size_t>(width))
-                gradients::logLikelihood(
-                    logits.subspan(i, static_cast<size_t>(width)),
-                    static_cast<int32_t>(Learner::tokenBehind(first++)),
-                    slope.data() + i);
-              return slope;
-            },
-            [&](llvm::StringRef weight, std::span<const float> rows,
-                std::span<const float> slope) {
-              const std::string name = weight.str();
-              const int64_t k = matrices[name]->shape().k(),
-                            outputs = matrices[name]->shape().outputs();
-              std::vector<float> values(static_cast<size_t>(k));
-              for (int64_t output = 0; output < outputs; ++output) {
-                std::ranges::fill(values, 0.0f);
-                for (int64_t token = 0; token < std::ssize(rows) / k; ++token)
-                  for (int64_t i = 0; i < k; ++i)
-                    values[static_cast<size_t>(i)] +=
-                        slope[static_cast<size_t>(token * outputs + output)] *
-                        rows[static_cast<size_t>(token * k + i)];
-                add(name, output, values.data());
-              }
-            });
-        EmbeddingOp embedding = learner.chain.embedding;
-        const std::string embedded = embedding.getWeight().str();
-        const int64_t width = matrices[embedded]->shape().k();
-        for (size_t i = 0; i < text.ids.size(); ++i)
-          add(embedded, text.ids[i],
-              slopes.data() + static_cast<int64_t>(i) * width);
-        // All numbers of a matrix along their gradient.
-        for (auto &[name, list] : numbers) {
-          const std::vector<float> start = list, &gradient = gradients[name];
-          double square = 0;
-          for (float value : gradient)
-            square += double{value} * value;
-          ASSERT_GT(square, 0) << name;
-          const double step = 0.02 / square;
-          double losses[2], moved = 0;
-          for (int side : {0, 1}) {
-            for (size_t i = 0; i < list.size(); ++i)
-              list[i] = static_cast<float>(start[i] +
-                                           (side ? step : -step) * gradient[i]);
-            losses[side] = learner.loss();
-            for (size_t i = 0; i < list.size(); ++i)
-              moved +=
-                  (side ? 1 : -1) * (double{list[i]} - start[i]) * gradient[i];
+TEST_P(StudentOf, GradientsOfScalesAreDifferences) {
+  withInput(GetParam(), WeightFormat::Q4_0, [](const QuantizeInput &input) {
+    const CalibrationText text = textOf(2);
+    std::map<std::string, std::shared_ptr<LearnedMatrix>> matrices;
+    std::map<std::string, std::vector<float>> numbers, gradients;
+    for (const auto &[name, format] : input.formats) {
+      const WeightSourcePtr integers =
+          quantize(Quantizer::Search, input.source(name), format);
+      auto &matrix = matrices[name] =
+          std::make_shared<LearnedMatrix>(integers, format, 1);
+      numbers[name] = matrix->ownNumbers();
+      gradients[name].resize(numbers[name].size());
+      matrix->follow(numbers[name]);
+      input.replace(name, matrix);
+    }
+    Learner learner(input, text.ids);
+    learner.loss();
+    const auto add = [&](const std::string &name, int64_t output,
+                         const float *slope) {
+      matrices[name]->addGradient(output, slope,
+                                  gradients[name].data() +
+                                      output * matrices[name]->outputNumbers());
+    };
+    const std::vector<float> slopes = learner.student.runBackward(
+        [&](int64_t first, int64_t width, std::span<const float> logits) {
+          std::vector<float> slope(logits.size());
+          for (size_t i = 0; i < logits.size(); i += static_cast<size_t>(width))
+            gradients::logLikelihood(
+                logits.subspan(i, static_cast<size_t>(width)),
+                static_cast<int32_t>(Learner::tokenBehind(first++)),
+                slope.data() + i);
+          return slope;
+        },
+        [&](std::span<const float> rows, const ProductGradient &product) {
+          const std::string name = product.weight.str();
+          // A router keeps its floats.
+          if (!matrices.contains(name))
+            return;
+          const int64_t k = matrices[name]->shape().k(),
+                        outputs = product.outputs;
+          std::vector<float> values(static_cast<size_t>(k));
+          for (int64_t output = 0; output < outputs; ++output) {
+            std::ranges::fill(values, 0.0f);
+            for (int64_t token = 0; token < std::ssize(rows) / k; ++token)
+              for (int64_t i = 0; i < k; ++i)
+                values[static_cast<size_t>(i)] +=
+                    product
+                        .slopes[static_cast<size_t>(token * outputs + output)] *
+                    rows[static_cast<size_t>(token * k + i)];
+            add(name, product.expert * outputs + output, values.data());
           }
-          list = start;
-          EXPECT_NEAR((losses[1] - losses[0]) / moved, 1, 0.02) << name;
-        }
-      });
+        });
+    EmbeddingOp embedding = learner.chain.embedding;
+    const std::string embedded = embedding.getWeight().str();
+    const int64_t width = matrices[embedded]->shape().k();
+    for (size_t i = 0; i < text.ids.size(); ++i)
+      add(embedded, text.ids[i],
+          slopes.data() + static_cast<int64_t>(i) * width);
+    // All numbers of a matrix along their gradient.
+    for (auto &[name, list] : numbers) {
+      const std::vector<float> start = list, &gradient = gradients[name];
+      double square = 0;
+      for (float value : gradient)
+        square += double{value} * value;
+      ASSERT_GT(square, 0) << name;
+      const double step = 0.02 / square;
+      double losses[2], moved = 0;
+      for (int side : {0, 1}) {
+        for (size_t i = 0; i < list.size(); ++i)
+          list[i] = static_cast<float>(start[i] +
+                                       (side ? step : -step) * gradient[i]);
+        losses[side] = learner.loss();
+        for (size_t i = 0; i < list.size(); ++i)
+          moved += (side ? 1 : -1) * (double{list[i]} - start[i]) * gradient[i];
+      }
+      list = start;
+      EXPECT_NEAR((losses[1] - losses[0]) / moved, 1, 0.02) << name;
+    }
+  });
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, StudentOf,
+                         testing::Values("qwen2-tied-f32", "qwen3-moe-f32",
+                                         "qwen3_5-text-f32"));

@@ -23,7 +23,10 @@ protected:
                 leastFeatures(hostArch()),
                 {0, 1, 2, 3},
                 RLIM_INFINITY,
-                [](int32_t threads) { return 10e9 * threads; }} {
+                [](int32_t threads) { return 10e9 * threads; },
+                [](const std::vector<int> & /*cpus*/, int node) {
+                  return node == 0 ? 10e9 : 6e9;
+                }} {
     write("sys/devices/system/cpu/online", "0-3");
     write("sys/kernel/mm/transparent_hugepage/enabled",
           "always [madvise] never");
@@ -170,8 +173,14 @@ TEST_F(DoctorTest, GroupsOfCores) {
     write("sys/devices/system/cpu/cpu" + std::to_string(i) +
               "/topology/core_cpus_list",
           std::to_string(i % 16) + "," + std::to_string(i % 16 + 16));
-  EXPECT_EQ(look("replicas"), "auto is 2 engines, in place of numactl -C 0-7 "
-                              "-m 0; numactl -C 8-15 -m 1");
+  const std::string engines = "auto is 2 engines, in place of numactl -C 0-7 "
+                              "-m 0; numactl -C 8-15 -m 1; another node's "
+                              "memory has ";
+  EXPECT_EQ(look("replicas"), engines + "0.60 of the speed, so each node gets "
+                                        "a copy of the weights");
+  machine.nodeSpeed = [](const std::vector<int> &, int) { return 8e9; };
+  EXPECT_EQ(look("replicas"), engines + "1.00 of the speed, so all nodes read "
+                                        "one copy of the weights");
 }
 
 TEST(GroupFlags, CopyWeightsWhereOtherNodesAreSlow) {

@@ -60,7 +60,7 @@ void addDraft(mlir::ModuleOp module, mlir::func::FuncOp forward) {
   mlir::MLIRContext *context = module.getContext();
   ProgramBuilder draft(
       module, "draft", forward,
-      {rowsType(context, kStoriesHidden), integersType(context)});
+      {activationsType(context, kStoriesHidden), integersType(context)});
   draft.setLimits(kHeadTokens, kHeadTokens);
   draft.nameArgument(0, "stream", "forward");
   draft.map(forward.getArgument(1), draft.argument(1));

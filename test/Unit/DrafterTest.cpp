@@ -216,6 +216,33 @@ TEST_F(DrafterTest, DraftsThatCannotRunAreCut) {
   }
 }
 
+// Wrong drafts with numbers that are not finite, before and behind right ones.
+TEST_F(DrafterTest, WrongDraftsThatFailLeaveTheAnswer) {
+  for (const bool isFixed : {false, true}) {
+    manifest = hashManifest(400, 64, isFixed, isFixed ? kHashStepBack : 0);
+    manifest.programs[0].limits.rows = 20;
+    entries = {isFixed ? steppingHashForward : hashForward};
+    const auto run = [&] {
+      open({.sequences = 2});
+      for (int32_t i = 0; i < 2; ++i)
+        add(requestOf(9 + i, 70, i));
+      finish();
+      return answers;
+    };
+    script = {};
+    const std::map<RequestId, Answer> known = run();
+    draftFrom(known, false);
+    script.draft = [step = size_t{0},
+                    right = script.draft](const Track &track, int64_t most,
+                                          std::vector<int32_t> &next) mutable {
+      right(track, most, next);
+      next[++step % next.size()] = kNotFiniteId;
+    };
+    EXPECT_TRUE(run() == known);
+    EXPECT_GT(script.accepted, 0);
+  }
+}
+
 TEST_F(DrafterTest, DraftsStepBackWithoutASnapshot) {
   for (const int64_t stepBack : {int64_t{0}, kHashStepBack}) {
     manifest = hashManifest(400, 64, /*fixed=*/true, stepBack);

@@ -8,6 +8,7 @@
 
 #include "DriverAttention.h"
 #include "Sampled.h"
+#include "TiledProducts.h"
 
 #include <gtest/gtest.h>
 
@@ -93,7 +94,10 @@ static ProductInstance<Fn> productOf(const std::vector<DriverTile<Fn>> &tiles) {
 
 template <KernelOp Op> static auto tilesOf(WeightFormat format) {
   const auto kernel = numerics::reference<Op>(kernelFormat(format));
-  return std::vector<DriverTile<KernelFn<Op>>>{{kernel, 3}, {kernel, 1}};
+  return std::vector<DriverTile<KernelFn<Op>>>{
+      test::tiledProduct(kernel, test::tiledTokens(16, 7, 3)),
+      {kernel, {.multiple = Tokens(3), .least = Tokens(3)}},
+      {kernel, {.multiple = Tokens(1), .least = Tokens(1)}}};
 }
 
 namespace {
@@ -117,6 +121,7 @@ public:
   }
 
 private:
+  void quantize(int32_t thread);
   void route(int32_t thread);
   /// The product with the matrices of `format` at `weight` behind the first
   /// one: with SwiGLU if `to` is `hidden`.
@@ -126,8 +131,8 @@ private:
 
   /// The place of `number` times `k` values in int8.
   BlockPlace reserveBlocks(int64_t number, int64_t k) {
-    return blockPlace(arena.reserve<int8_t>(number * k), k,
-                      arena.reserve(number * ceilDiv(k, kActivationBlock)),
+    return blockPlace(arena.reserve<int8_t>(roomForCodes(number, k)), k,
+                      arena.reserve(roomForScales(number, k)),
                       arena.reserve<int32_t>(number * k / kGroup));
   }
 
@@ -137,6 +142,8 @@ private:
   int64_t logits, sharedLogits, shared, residual, weights, ids, order, first,
       out;
   BlockPlace floats, blocks, gates, hidden;
+  /// The tokens of `blocks` that lie in tiles.
+  TokenTiles inTiles;
   DriverCall call;
 };
 } // namespace
@@ -157,12 +164,8 @@ ExpertsCall::ExpertsCall(ExpertsLayer &layer, const CallTokens &tokens,
   out = arena.reserve(count * sizes.hidden);
   floats = blockPlace(arena.add(tokens.x), sizes.hidden);
   blocks = reserveBlocks(count, sizes.hidden);
-  for (int64_t i = 0; i < count; ++i)
-    numerics::quantizeQ8(
-        tokens.x.data() + i * sizes.hidden, sizes.hidden,
-        arena.at<int8_t>(blocks.at) + i * sizes.hidden,
-        arena.at(blocks.scales) + i * ceilDiv(sizes.hidden, kActivationBlock),
-        arena.at<int32_t>(blocks.sums) + i * sizes.hidden / kGroup);
+  if (count % 2 == 0)
+    inTiles = test::tiledTokens(32, 5, 9);
   const int64_t choices = count * sizes.active;
   gates = blockPlace(arena.reserve(choices * sizes.width), sizes.width);
   hidden = isQuantized(sizes.down)
@@ -170,6 +173,18 @@ ExpertsCall::ExpertsCall(ExpertsLayer &layer, const CallTokens &tokens,
                : blockPlace(arena.reserve(choices * sizes.width), sizes.width);
   call.context.arena = arena.at<uint8_t>(0);
   call.context.images = layer.image.images();
+}
+
+void ExpertsCall::quantize(int32_t thread) {
+  const int64_t k = layer.sizes.hidden;
+  Values scratch(static_cast<size_t>(quantizedFloats(k, 1)));
+  qwenDriverQuantize(&call.context, thread,
+                     {.in = floatPlace(floats.at, k),
+                      .out = blocks,
+                      .k = Length(k),
+                      .count = CountId(kTokensOfCall),
+                      .op = OpId(0)},
+                     {numerics::quantizeQ8, inTiles, scratch.data()});
 }
 
 void ExpertsCall::route(int32_t thread) {
@@ -205,7 +220,7 @@ void ExpertsCall::multiply(int32_t thread, OpId op, WeightFormat format,
       .count = CountId(kTokensOfCall),
       .op = op};
   Values scratch(
-      static_cast<size_t>(expertsUpScratch(sizes.hidden, isQuantized(format))));
+      static_cast<size_t>(expertsScratch(sizes.hidden, isQuantized(format))));
   const bool isUp = &to == &hidden, isInBlocks = isQuantized(sizes.down);
   const auto constants = [&]<typename Instance>(const auto &product,
                                                 Instance) -> Instance {
@@ -218,7 +233,8 @@ void ExpertsCall::multiply(int32_t thread, OpId op, WeightFormat format,
             .scratch = scratch.data(),
             .product = product,
             .swiGluF32 = isUp && !isInBlocks ? numerics::swiGluF32 : nullptr,
-            .swiGluQ8 = isUp && isInBlocks ? numerics::swiGluQ8 : nullptr};
+            .swiGluQ8 = isUp && isInBlocks ? numerics::swiGluQ8 : nullptr,
+            .inTiles = isQuantized(format) ? inTiles : TokenTiles()};
   };
   if (isQuantized(format)) {
     const auto tiles = tilesOf<KernelOp::LinearQ8>(format);
@@ -245,7 +261,8 @@ void ExpertsCall::down(int32_t thread) {
       .out = floatPlace(out, sizes.hidden),
       .count = CountId(kTokensOfCall),
       .op = OpId(3)};
-  Values scratch(static_cast<size_t>(kExpertValues));
+  Values scratch(static_cast<size_t>(
+      expertsScratch(sizes.width, isQuantized(sizes.down))));
   const auto constants = [&]<typename Instance>(const auto &product,
                                                 Instance) -> Instance {
     return {.experts = Experts(sizes.experts),
@@ -273,6 +290,7 @@ void ExpertsCall::down(int32_t thread) {
 
 void ExpertsCall::run() {
   call.run([&](int32_t thread) {
+    quantize(thread);
     route(thread);
     qwenDriverBarrier(&call.context, thread);
     const Sizes &sizes = layer.sizes;

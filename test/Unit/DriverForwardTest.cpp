@@ -7,7 +7,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "DriverAttention.h"
+#include "Places.h"
 #include "Sampled.h"
+#include "TiledProducts.h"
 
 #include <gtest/gtest.h>
 
@@ -94,21 +96,28 @@ struct Activations {
 
   Activations(Memory &arena, WeightFormat format, int64_t tokens, int64_t k)
       : quantized(isQuantized(format)), k(k),
-        place(quantized ? arena.reserve<int8_t>(tokens * k)
+        place(quantized ? arena.reserve<int8_t>(roomForCodes(tokens, k))
                         : arena.reserve(tokens * k)),
-        scales(arena.reserve(tokens * ceilDiv(k, kActivationBlock))),
+        scales(arena.reserve(roomForScales(tokens, k))),
         sums(arena.reserve<int32_t>(tokens * k / kGroup)) {}
 
   BlockPlace where() const { return blockPlace(place, k, scales, sums); }
 
   /// The references of products do not read sums: compares them with the codes.
-  void checkSums(Memory &arena, int64_t tokens) const {
-    const int8_t *codes = arena.at<int8_t>(place);
-    const int32_t *found = arena.at<int32_t>(sums);
-    for (int64_t group = 0; quantized && group < tokens * k / kGroup; ++group)
-      ASSERT_EQ(found[group], std::reduce(codes + group * kGroup,
-                                          codes + (group + 1) * kGroup, 0))
-          << "group " << group;
+  void checkSums(Memory &arena, const TokenTiles &tiles, int64_t tokens) const {
+    if (!quantized)
+      return;
+    const driver::Quantized values = {
+        arena.at<int8_t>(place), arena.at(scales),
+        arena.at<int32_t>(sums), k,
+        tiles.layoutInfo(),      tiles.inTiles(tokens)};
+    for (int64_t token = 0; token < tokens; ++token)
+      for (int64_t i = 0; i < k; i += kGroup) {
+        const int8_t *group = values.codeOf(token, i);
+        ASSERT_EQ(values.sumsOf(token)[i / kGroup],
+                  std::reduce(group, group + kGroup, 0))
+            << "value " << i << " of token " << token;
+      }
   }
 };
 
@@ -168,8 +177,8 @@ public:
     for (const Layer &layer : layers)
       for (const auto *part :
            {&layer.normed, &layer.attended, &layer.postNormed, &layer.gated})
-        part->checkSums(arena, context.tokens());
-    finalNormed.checkSums(arena, context.counts[kWantedTokens].number);
+        part->checkSums(arena, tiled, context.tokens());
+    finalNormed.checkSums(arena, tiled, context.counts[kWantedTokens].number);
   }
 
   int64_t ops() const { return 3 + 10 * static_cast<int64_t>(layers.size()); }
@@ -192,6 +201,8 @@ private:
   int64_t x, xStride, gates, gateStride;
   /// What products are cut by.
   std::vector<int64_t> tiles;
+  /// The tokens of quantized activations that lie in tiles.
+  TokenTiles tiled;
   int64_t cached, least, reused, together;
 };
 
@@ -224,6 +235,9 @@ DriverModel::DriverModel(const ReferenceModel &model, int64_t tokens,
   gates = arena.reserve(tokens * gateStride);
   const std::vector<int64_t> lists[] = {{1}, {4, 1}, {6, 2, 1}, {8, 4, 3, 1}};
   tiles = lists[random.between(0, 3)];
+  if (random.between(0, 1))
+    tiled = test::tiledTokens(16 * random.between(1, 2), random.between(1, 32),
+                              random.between(0, 16));
   cached = hidden() * random.between(0, 4);
   least = random.between(1, 3);
   reused = hidden() * random.between(0, 9);
@@ -258,8 +272,10 @@ struct ForwardCall {
 
   void normTo(const Activations &to, int64_t weight, int64_t count) const {
     const RmsNormArguments arguments = norm(weight, to.where(), count);
+    std::vector<float> scratch(quantizedFloats(to.k, 1));
     if (to.quantized)
-      qwenDriverRmsNormQ8(context, thread, arguments, {numerics::rmsNormQ8});
+      qwenDriverRmsNormQ8(context, thread, arguments,
+                          {numerics::rmsNormQ8, model.tiled, scratch.data()});
     else
       qwenDriverRmsNormF32(context, thread, arguments, {numerics::rmsNormF32});
   }
@@ -277,16 +293,19 @@ struct ForwardCall {
     if (!to.quantized)
       return;
     next();
+    std::vector<float> scratch(quantizedFloats(to.k, 1));
     qwenDriverQuantize(context, thread,
                        {.in = floatPlace(attention.out, attention.outStride),
                         .out = to.where(),
                         .k = Length(to.k),
                         .count = CountId(kTokensOfCall),
                         .op = OpId(op)},
-                       {numerics::quantizeQ8});
+                       {numerics::quantizeQ8, model.tiled, scratch.data()});
   }
 
-  void gateTo(const Activations &to) const {
+  /// `inProduct`: the tokens in tiles of the product, if it may compute the
+  /// gate.
+  void gateTo(const Activations &to, const TokenTiles &inProduct) const {
     const GateArguments arguments = {
         .in = floatPlace(model.gates + 4 * to.k, model.gateStride),
         .gate = floatPlace(model.gates, model.gateStride),
@@ -295,7 +314,8 @@ struct ForwardCall {
         .count = CountId(kTokensOfCall),
         .op = OpId(op)};
     if (to.quantized)
-      qwenDriverSwiGluQ8(context, thread, arguments, {numerics::swiGluQ8});
+      qwenDriverSwiGluQ8(context, thread, arguments,
+                         {numerics::swiGluQ8, model.tiled, inProduct});
     else
       qwenDriverSwiGluF32(context, thread, arguments, {numerics::swiGluF32});
   }
@@ -303,8 +323,11 @@ struct ForwardCall {
   template <KernelOp Op>
   std::vector<DriverTile<KernelFn<Op>>> tilesOf(WeightFormat format) const {
     std::vector<DriverTile<KernelFn<Op>>> tiles;
+    KernelFn<Op> *kernel = numerics::reference<Op>(kernelFormat(format));
+    if (model.tiled.isTiled())
+      tiles.push_back(test::tiledProduct(kernel, model.tiled));
     for (int64_t m : model.tiles)
-      tiles.push_back({numerics::reference<Op>(kernelFormat(format)), m});
+      tiles.push_back({kernel, {.multiple = Tokens(m), .least = Tokens(m)}});
     return tiles;
   }
 
@@ -346,6 +369,24 @@ struct ForwardCall {
       qwenDriverLinearF32(context, thread, of,
                           {cut<KernelOp::LinearF32>(tiles)});
     }
+  }
+
+  /// The product with gate and up of `in`, and of some calls also `to`.
+  void multiplyGate(const Product &product, const Activations &in,
+                    const Activations &to) const {
+    const auto tiles = tilesOf<KernelOp::LinearQ8>(product.format);
+    std::vector<float> scratch(gateScratch(context->tokens()));
+    qwenDriverLinearSwiGluQ8(
+        context, thread,
+        {.product = arguments(product, in, -1,
+                              floatPlace(model.gates, model.gateStride)),
+         .gated = to.where(),
+         .panelBytes = Bytes(panelBytes(product.format, product.k)),
+         .gateOp = OpId(op + 1)},
+        {.product = cut<KernelOp::LinearQ8>(tiles),
+         .swiGlu = numerics::swiGluQ8,
+         .tiles = model.tiled,
+         .scratch = scratch.data()});
   }
 
   void logits() const {
@@ -391,9 +432,13 @@ void DriverModel::forward(const Context *context, int32_t thread) const {
     call.next();
     call.normTo(layer.postNormed, layer.postNorm, kTokensOfCall);
     call.next();
-    call.multiply(layer.gateUp, layer.postNormed, -1, gates, gateStride);
+    const bool joinsGate = layer.postNormed.quantized && layer.gated.quantized;
+    if (joinsGate)
+      call.multiplyGate(layer.gateUp, layer.postNormed, layer.gated);
+    else
+      call.multiply(layer.gateUp, layer.postNormed, -1, gates, gateStride);
     call.next();
-    call.gateTo(layer.gated);
+    call.gateTo(layer.gated, joinsGate ? tiled : TokenTiles());
     call.next();
     call.multiply(layer.down, layer.gated, x, x, xStride);
   }

@@ -70,7 +70,7 @@ TEST(Gates, OfAttention) {
          const GateArguments &quantized) {
         qwenDriverGateF32(context, thread, floats, {numerics::sigmoidGate});
         qwenDriverGateQ8(context, thread, quantized,
-                         {numerics::sigmoidGate, numerics::quantizeQ8});
+                         {numerics::sigmoidGate, numerics::quantizeQ8, {}});
       },
       numerics::sigmoidGate, numerics::sigmoidGate);
 }
@@ -86,8 +86,9 @@ TEST(Gates, Hadamard) {
                             .count = floats.count,
                             .op = floats.op},
                            {numerics::hadamard});
-        qwenDriverSwiGluHadamardQ8(context, thread, quantized,
-                                   {numerics::swiGluF32, numerics::hadamardQ8});
+        qwenDriverSwiGluHadamardQ8(
+            context, thread, quantized,
+            {numerics::swiGluF32, numerics::hadamardQ8, {}});
       },
       [](const float *x, const float *, int64_t n, float *y) {
         numerics::hadamard(x, n, y);
@@ -147,12 +148,13 @@ TEST(Turn, TurnsTokensOrSelectedOnesAndBack) {
   // The input has the three wanted tokens first.
   arena.at(in)[k] = INFINITY;
   call.run([&](int32_t thread) {
-    std::array<float, 2 * k> scratch;
+    std::array<float, alignTo(k, kActivationBlock) + k> scratch;
     qwenDriverTurnQ8(&call.context, thread,
                      argumentsOf(in, blockPlace(codes, k, scales, sums), false,
                                  kWantedTokens),
                      {.kernel = numerics::turn,
                       .quantize = numerics::quantizeQ8,
+                      .tiles = {},
                       .scratch = scratch.data()});
   });
   for (int64_t token : {0, 2})

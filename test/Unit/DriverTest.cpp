@@ -145,9 +145,9 @@ TEST(Units, TheTailIsAnEighthOrNothing) {
     DriverCall call(std::move(shares), 0, 0);
     return sharedUnits(&call.context, units, together);
   };
-  // Of an eighth of 96, each of two threads can steal 3 units twice.
-  EXPECT_EQ(shared(equalShares(2), 96, 3), 84);
-  EXPECT_EQ(shared(equalShares(2), 95, 3), 95);
+  // Of an eighth of 64, each of two threads can steal more than 3 units.
+  EXPECT_EQ(shared(equalShares(2), 64, 3), 56);
+  EXPECT_EQ(shared(equalShares(2), 63, 3), 63);
   EXPECT_EQ(shared(equalShares(2), 32, 1), 28);
   EXPECT_EQ(shared(equalShares(2), 31, 1), 31);
   EXPECT_EQ(shared(equalShares(8), 128, 1), 112);
@@ -277,15 +277,15 @@ void addFirst(const float *x, const uint8_t *, const float *,
 }
 
 template <int64_t... M> std::vector<DriverTile<LinearF32Fn>> tilesOf() {
-  return {{addFirst<M>, M}...};
+  return {{addFirst<M>, {.multiple = Tokens(M), .least = Tokens(0)}}...};
 }
 /// The first of the tiles takes `least` tokens and more, and `rest` tokens
 /// behind a multiple of its own.
 std::vector<DriverTile<LinearF32Fn>>
 from(int64_t least, std::vector<DriverTile<LinearF32Fn>> tiles,
      int64_t rest = 0) {
-  tiles[0].least = least;
-  tiles[0].rest = rest;
+  tiles[0].tokens.least = Tokens(least);
+  tiles[0].tokens.rest = Tokens(rest);
   return tiles;
 }
 const std::vector<DriverTile<LinearF32Fn>> kTileLists[] = {
@@ -348,23 +348,26 @@ void checkProduct(const std::vector<DriverTile<LinearF32Fn>> &tiles,
                 computed ? static_cast<float>(i + 1) + residualOf(i, n) : 0.0f)
           << "token " << i << ", output " << n;
     }
-  const bool isTile = std::ranges::any_of(
-      tiles, [&](const auto &t) { return t.m == tokens && t.least <= tokens; });
-  const int64_t largest =
-      std::ranges::max_element(tiles, {}, [](const auto &t) { return t.m; })->m;
+  const bool isTile = std::ranges::any_of(tiles, [&](const auto &tile) {
+    return tile.tokens.multiple == tokens && tile.tokens.least <= tokens;
+  });
+  int64_t largest = 0;
+  for (const auto &tile : tiles)
+    largest = std::max<int64_t>(largest, tile.tokens.multiple);
   if (isTile) {
     ASSERT_EQ(kernelCalls.size(), 1u);
     EXPECT_EQ(kernelCalls[0].panels, kPanels);
   }
   for (const KernelCall &kernel : kernelCalls) {
     ASSERT_GT(kernel.tokens, 0);
-    const bool isFirst = kernel.tile == tiles[0].m;
+    const TokenTiles &first = tiles[0].tokens;
+    const bool isFirst = kernel.tile == first.multiple;
     const int64_t behind = kernel.tokens % kernel.tile;
     if (behind != 0)
       ASSERT_GE(behind,
-                isFirst && tiles[0].rest > 0 ? tiles[0].rest : INT64_MAX);
+                isFirst && first.rest > 0 ? int64_t{first.rest} : INT64_MAX);
     if (isFirst)
-      ASSERT_GE(kernel.tokens, tiles[0].least);
+      ASSERT_GE(kernel.tokens, first.least);
     if (!isTile)
       ASSERT_LE(kernel.panels, std::max(cut.cached / kLength, cut.least));
     if (cut.reused != 0)
@@ -380,9 +383,9 @@ TEST(Product, MultipliesEachTokenOnce) {
            {Cut{0, 1, 0}, Cut{0, 3, 1}, Cut{2 * kLength + 1, 1, 13 * kLength},
             Cut{4 * kLength, 2, 20 * kLength}, Cut{1000 * kLength, 1, 0}}) {
         SCOPED_TRACE(testing::Message()
-                     << "tile of " << tiles[0].m << ", " << tokens
-                     << " tokens, " << cut.cached << ", " << cut.least << ", "
-                     << cut.reused);
+                     << "tile of " << int64_t{tiles[0].tokens.multiple} << ", "
+                     << tokens << " tokens, " << cut.cached << ", " << cut.least
+                     << ", " << cut.reused);
         checkProduct(tiles, tokens, cut);
         if (testing::Test::HasFatalFailure())
           return;
@@ -420,7 +423,8 @@ TEST(Product, LmHeadFlagsTheTokenOfItsRow) {
   call.select(kWantedTokens, wanted);
   call.context.result = result.data();
   const DriverTile<LinearF32Fn> tile = {
-      numerics::reference<KernelOp::LinearF32>(KernelFormat::F32), 1};
+      numerics::reference<KernelOp::LinearF32>(KernelFormat::F32),
+      {.multiple = Tokens(1), .least = Tokens(1)}};
   call.run([&](int32_t thread) {
     qwenDriverLmHeadF32(&call.context, thread,
                         {.in = blockPlace(in, kLength),

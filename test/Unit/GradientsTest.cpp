@@ -7,13 +7,16 @@
 
 #include "qwen/Gradients/Gradients.h"
 #include "qwen/Gradients/Adam.h"
+#include "qwen/Gradients/LinearAttention.h"
 #include "qwen/Gradients/Products.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <utility>
 #include <vector>
 
 using namespace qwen;
@@ -115,6 +118,180 @@ TEST(Gradients, Gates) {
         return y;
       },
       x, slope, gradient);
+}
+
+TEST(Gradients, GatesOfAttention) {
+  // What the gate multiplies, and then the gate.
+  const std::vector<float> x = randomFloats(64, 1), slope = randomFloats(32, 3);
+  std::vector<float> gradient(64);
+  gradients::gate(std::span(x).first(32), x.data() + 32, slope.data(),
+                  gradient.data(), gradient.data() + 32);
+  expectGradient(
+      [&](const Reals &values) {
+        Reals y(32);
+        for (size_t i = 0; i < 32; ++i)
+          y[i] = values[i] / (1 + std::exp(-values[32 + i]));
+        return y;
+      },
+      x, slope, gradient);
+}
+
+// Weights of four of nine experts, the only ones that the loss depends on.
+TEST(Gradients, ChoicesOfExperts) {
+  const std::vector<float> logits = randomFloats(9, 1),
+                           slope = randomFloats(4, 3);
+  const std::vector<int32_t> ids = {0, 3, 4, 8};
+  for (bool normalized : {false, true}) {
+    std::vector<float> gradient(9);
+    gradients::route(logits, ids, normalized, slope.data(), gradient.data());
+    expectGradient(
+        [&](const Reals &values) {
+          double sum = 0;
+          for (size_t i = 0; i < values.size(); ++i)
+            if (!normalized || std::ranges::count(ids, i) != 0)
+              sum += std::exp(values[i]);
+          Reals y;
+          for (int32_t id : ids)
+            y.push_back(std::exp(values[static_cast<size_t>(id)]) / sum);
+          return y;
+        },
+        logits, slope, gradient);
+  }
+}
+
+TEST(Gradients, Convolutions) {
+  // More tokens than taps, and rows that are wider than the channels.
+  constexpr int64_t kTokens = 7, kChannels = 5, kStride = 6;
+  const std::vector<float> x = randomFloats(kTokens * kStride, 1),
+                           slope = randomFloats(kTokens * kStride, 3),
+                           weights = randomFloats(4 * kChannels, 2);
+  std::vector<float> gradient(x.size()), result(x.size());
+  gradients::ShortConvolution convolution(weights.data(), kTokens, kChannels);
+  convolution.add({x.data(), kStride}, {slope.data(), kStride},
+                  {gradient.data(), kStride});
+  const auto f = [&](const Reals &values) {
+    Reals y(values.size());
+    for (int64_t token = 0; token < kTokens; ++token)
+      for (int64_t i = 0; i < kChannels; ++i) {
+        double sum = 0;
+        for (int64_t j = std::max<int64_t>(0, 3 - token); j < 4; ++j)
+          sum += weights[static_cast<size_t>(4 * i + j)] *
+                 values[static_cast<size_t>((token - 3 + j) * kStride + i)];
+        y[static_cast<size_t>(token * kStride + i)] =
+            sum / (1 + std::exp(-sum));
+      }
+    return y;
+  };
+  expectGradient(f, x, slope, gradient);
+  convolution.run({x.data(), kStride}, {result.data(), kStride});
+  const Reals want = f(Reals(x.begin(), x.end()));
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(result[i], want[i], 1e-6) << i;
+}
+
+TEST(Gradients, DecaysAndStrengths) {
+  // a and then b; decays and then strengths.
+  const std::vector<float> x = randomFloats(16, 1), slope = randomFloats(16, 3),
+                           bias = randomFloats(8, 4);
+  std::vector<float> rate = randomFloats(8, 2), gradient(16);
+  for (float &value : rate)
+    value = 1.5f + value;
+  gradients::deltaGates(std::span(x).first(8), x.data() + 8, rate.data(),
+                        bias.data(), slope.data(), slope.data() + 8,
+                        gradient.data(), gradient.data() + 8);
+  expectGradient(
+      [&](const Reals &values) {
+        Reals y(16);
+        for (size_t i = 0; i < 8; ++i) {
+          y[i] = std::exp(-rate[i] * std::log1p(std::exp(values[i] + bias[i])));
+          y[8 + i] = 1 / (1 + std::exp(-values[8 + i]));
+        }
+        return y;
+      },
+      x, slope, gradient);
+}
+
+namespace {
+/// A head of the gated delta rule, in double. The inputs of all tokens are one
+/// after another: q, k, v, decays, strengths.
+struct DeltaRuleOfTest {
+  // More tokens than are kept at a time, and a row that fills no lanes.
+  static constexpr size_t kTokens = 37, kKeys = 4, kValues = 3;
+  static constexpr size_t kRow = 2 * kKeys + kValues + 2;
+
+  static Reals run(const Reals &x) {
+    Reals y;
+    double state[kKeys][kValues] = {};
+    for (size_t token = 0; token < kTokens; ++token) {
+      const double *row = x.data() + token * kRow;
+      Reals q = normed(row), k = normed(row + kKeys);
+      const double *v = row + 2 * kKeys;
+      const double decay = v[kValues], beta = v[kValues + 1];
+      for (size_t j = 0; j < kValues; ++j) {
+        double old = 0, result = 0;
+        for (size_t i = 0; i < kKeys; ++i)
+          old += decay * state[i][j] * k[i];
+        for (size_t i = 0; i < kKeys; ++i) {
+          state[i][j] = decay * state[i][j] + k[i] * beta * (v[j] - old);
+          result += q[i] * state[i][j] / std::sqrt(double{kKeys});
+        }
+        y.push_back(result);
+      }
+    }
+    return y;
+  }
+
+private:
+  static Reals normed(const double *x) {
+    double square = double{1e-6f};
+    for (size_t i = 0; i < kKeys; ++i)
+      square += x[i] * x[i];
+    Reals y(x, x + kKeys);
+    for (double &value : y)
+      value /= std::sqrt(square);
+    return y;
+  }
+};
+} // namespace
+
+TEST(Gradients, DeltaRule) {
+  using Rule = DeltaRuleOfTest;
+  constexpr size_t kValuesAt = 2 * Rule::kKeys,
+                   kGatesAt = kValuesAt + Rule::kValues;
+  std::vector<float> x = randomFloats(Rule::kTokens * Rule::kRow, 1);
+  // Decays and strengths lie between 0 and 1.
+  for (size_t i = 0; i < x.size(); ++i)
+    if (i % Rule::kRow >= kGatesAt)
+      x[i] = 0.7f + 0.25f * x[i];
+  const std::vector<float> slope =
+      randomFloats(Rule::kTokens * Rule::kValues, 3);
+  std::vector<float> gradient(x.size()), result(slope.size());
+  const auto at = [](auto *values, size_t first) {
+    return gradients::HeadRows{values + first, int64_t{Rule::kRow}};
+  };
+  gradients::DeltaRule rule(Rule::kTokens, Rule::kKeys, Rule::kValues);
+  const gradients::DeltaRule::Inputs inputs = {
+      at(std::as_const(x).data(), 0), at(std::as_const(x).data(), Rule::kKeys),
+      at(std::as_const(x).data(), kValuesAt),
+      at(std::as_const(x).data(), kGatesAt),
+      at(std::as_const(x).data(), kGatesAt + 1)};
+  const auto addTo = [&](std::vector<float> &to) {
+    rule.add(inputs, {slope.data(), Rule::kValues},
+             {at(to.data(), 0), at(to.data(), Rule::kKeys),
+              at(to.data(), kValuesAt), at(to.data(), kGatesAt),
+              at(to.data(), kGatesAt + 1)});
+  };
+  addTo(gradient);
+  expectGradient(Rule::run, x, slope, gradient);
+  // Adds to what is there, and forgets what it has seen.
+  std::vector<float> twice = gradient;
+  addTo(twice);
+  for (size_t i = 0; i < gradient.size(); ++i)
+    EXPECT_EQ(twice[i], 2 * gradient[i]) << i;
+  rule.run(inputs, {result.data(), Rule::kValues});
+  const Reals want = Rule::run(Reals(x.begin(), x.end()));
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(result[i], want[i], 1e-6) << i;
 }
 
 TEST(Gradients, Hadamard) {

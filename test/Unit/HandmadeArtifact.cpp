@@ -42,7 +42,8 @@ std::string qwen::test::handmadeManifest() {
     "generation": {"do_sample": false, "temperature": 1.0, "top_k": 50,
     "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0,
     "eos_token_id": [36]}, "quantization": {"quantizer": "gptq",
-    "rotated": true, "awq": false, "tokens": 512, "text": "ab"}})";
+    "rotated": true, "awq": false, "tokens": 512, "text": "ab",
+    "distilled": {"steps": 8, "tokens": 256}}})";
 }
 
 HandmadeArtifact::HandmadeArtifact(const std::string &manifest) {

@@ -7,6 +7,7 @@
 
 #include "DriverAttention.h"
 #include "IntegerKv.h"
+#include "engine/PageStore.h"
 #include "engine/SequenceState.h"
 
 #include <gtest/gtest.h>
@@ -180,6 +181,29 @@ static void checkSequences(const KvKernels &kernels) {
   const SequenceId adopted = other.open();
   ASSERT_TRUE(other.adoptPage(adopted, bytes));
   all.run(other, adopted, all.textLike(text, 64, 100));
+
+  // The same, straight to its place.
+  std::vector<std::span<uint8_t>> parts(other.pageParts());
+  const int64_t free = other.freePages();
+  for (bool isFilled : {false, true}) {
+    const PageId page = other.beginPage(parts);
+    EXPECT_EQ(other.freePages(), free - 1);
+    ASSERT_EQ(bytesOf(parts), bytes.size());
+    copyToParts(bytes, parts);
+    EXPECT_EQ(other.endPage(page, isFilled), isFilled);
+    EXPECT_EQ(other.serial(page) != 0, isFilled);
+    EXPECT_EQ(other.freePages(), free);
+    if (!isFilled)
+      continue;
+    const SequenceId begun = other.open();
+    other.share(begun, page);
+    all.run(other, begun, all.textLike(text, 64, 100));
+  }
+  // `forward` has not run its last position.
+  const PageId page = other.beginPage(parts);
+  parts[0][0] = kPageTokens - 1;
+  EXPECT_FALSE(other.endPage(page, true));
+  EXPECT_EQ(other.serial(page), 0u);
 
   // Back into a page that others share.
   state.truncate(first, 40);

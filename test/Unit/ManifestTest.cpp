@@ -236,6 +236,9 @@ TEST(ManifestTest, ChecksEveryField) {
   check("/quantization/tokens", -1,
         "quantization.tokens is -1 when an integer from 0 to 1099511627776 is "
         "needed");
+  check("/quantization/distilled/steps", 0,
+        "quantization.distilled.steps is 0 when an integer from 1 to "
+        "1099511627776 is needed");
 }
 
 TEST(ManifestTest, ReadsWhatTheModelGives) {
@@ -396,6 +399,10 @@ TEST(ManifestTest, ReadsHowIntegersWereChosen) {
     return parseManifest(manifest.dump(), "f", 64).quantization;
   };
   EXPECT_EQ(quantization().describe(),
+            "gptq, rotated, 512 tokens of the text with SHA-256 ab, scales of "
+            "8 steps of distillation over 256 tokens");
+  manifest["quantization"].erase("distilled");
+  EXPECT_EQ(quantization().describe(),
             "gptq, rotated, 512 tokens of the text with SHA-256 ab");
   manifest.erase("quantization");
   EXPECT_EQ(quantization(), Quantization());
@@ -433,7 +440,8 @@ TEST(ManifestTest, HasItsKeysAndNoOthers) {
       {"/tensors/0", {}},
       {"/tensors/0/segments/0", {}},
       {"/generation", {}},
-      {"/quantization", {}}};
+      {"/quantization", {"distilled"}},
+      {"/quantization/distilled", {}}};
   for (const auto &[pointer, optional] : objects) {
     const json::json_pointer at(pointer);
     // "targets[0]." of "/targets/0".

@@ -77,7 +77,7 @@ public:
     of.setFrequencies(
         mlir::FlatSymbolRefAttr::get(builder.getContext(), "rope.frequencies"));
     of.setSections(sectionsIn(builder.getContext()));
-    const mlir::Type half = rowsType(builder.getContext(), kHeadDim / 2);
+    const mlir::Type half = activationsType(builder.getContext(), kHeadDim / 2);
     auto table = RopeTableOp::create(
         builder, program.getLoc(), {half, half},
         mlir::ValueRange({argument(1), argument(2), argument(3)}), of);
@@ -100,9 +100,10 @@ private:
   mlir::Value project(const std::string &name, int64_t heads) {
     LinearOp::Properties linear;
     linear.setWeights(builder.getArrayAttr(weight("self_attn." + name)));
-    return LinearOp::create(builder, program.getLoc(),
-                            {rowsType(builder.getContext(), heads * kHeadDim)},
-                            mlir::ValueRange(normed), linear)
+    return LinearOp::create(
+               builder, program.getLoc(),
+               {activationsType(builder.getContext(), heads * kHeadDim)},
+               mlir::ValueRange(normed), linear)
         .getResult(0);
   }
   mlir::Value attention(mlir::Value q, mlir::Value k, mlir::Value v,
@@ -218,7 +219,7 @@ struct TowerModel {
     dropRotation(forward);
     const mlir::Type integers = integersType(&context);
     ProgramBuilder tower(module, "tower", forward,
-                         {rowsType(&context, kStoriesHidden), integers,
+                         {activationsType(&context, kStoriesHidden), integers,
                           integers, integers, integers});
     tower.setLimits(kTowerTokens, 1);
     tower.nameArgument(0, "rows");

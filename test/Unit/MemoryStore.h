@@ -10,8 +10,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <map>
+#include <mutex>
 #include <thread>
 
 namespace qwen::test {
@@ -36,6 +38,7 @@ public:
     return name;
   }
   bool has(const PageName &name) const override {
+    const std::lock_guard lock(mutex);
     return entries.contains(name);
   }
   uint64_t statesBehind(const PageName &before) const override {
@@ -43,16 +46,19 @@ public:
     return found == states.end() ? 0 : found->second;
   }
   bool read(const PageName &name, const PageContent &content,
-            std::span<uint8_t> bytes) override {
-    EXPECT_EQ(nameOf(content), name);
+            PageParts parts) override {
+    ++reading;
     std::this_thread::sleep_for(readTime);
+    const std::lock_guard lock(mutex);
+    mostReading = std::max(mostReading, reading--);
+    EXPECT_EQ(nameOf(content), name);
     if (++reads == lostRead) {
       entries.erase(name);
       return false;
     }
     const std::vector<uint8_t> &kept = entries.at(name);
-    EXPECT_EQ(kept.size(), bytes.size());
-    std::ranges::copy(kept, bytes.begin());
+    EXPECT_EQ(kept.size(), bytesOf(parts));
+    copyToParts(kept, parts);
     return true;
   }
   void write(const PageName &name, const PageContent &content,
@@ -72,6 +78,8 @@ public:
   /// The names of the last sequence that was told.
   std::vector<PageName> used;
   int64_t reads = 0;
+  /// The most calls of `read` at the same time.
+  int mostReading = 0;
   std::chrono::milliseconds readTime{0};
   /// The number of the read that finds nothing; 0: none.
   int64_t lostRead = 0;
@@ -86,6 +94,9 @@ private:
     auto operator<=>(const Key &) const = default;
   };
   mutable std::map<Key, size_t> names;
+  /// Guards what `has` and `read` use.
+  mutable std::mutex mutex;
+  std::atomic<int> reading = 0;
 };
 
 } // namespace qwen::test

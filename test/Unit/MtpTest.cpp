@@ -13,7 +13,7 @@
 #include "engine/Step.h"
 #include "engine/drafters/Drafters.h"
 #include "engine/drafters/ForwardingDrafter.h"
-#include "qwen/ABI/DraftHead.h"
+#include "qwen/ABI/Program.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "calibration/Sublayers.h"
+#include "calibration/BackwardPass.h"
 #include "qwen/Transforms/Passes.h"
 
 #include "mlir/IR/MLIRContext.h"
@@ -157,4 +157,8 @@ TEST_F(OwnOpTest, CalibrationFindsAProduct) {
   ASSERT_EQ(inputs.size(), 2u);
   EXPECT_EQ(inputs[0].weights, (std::vector<std::string>{"up", "gate"}));
   EXPECT_EQ(inputs[1].weights, (std::vector<std::string>{"down"}));
+  mlir::Operation *found = findOpWithoutGradient(chain.sublayers[0]);
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(found->getName().getStringRef(), ProductOp::getOperationName());
+  EXPECT_EQ(findOpWithoutGradient(chain.sublayers[1]), nullptr);
 }

@@ -97,7 +97,7 @@ TEST_F(ProgramTest, ALayerRunsOverTheImagesOfTwo) {
   const auto &attention = layers.sublayers[0].inputs;
   const auto &mlp = layers.sublayers[1].inputs;
   ProgramBuilder layer(module, "layer", forward,
-                       {rowsType(&context, kStoriesHidden), integers});
+                       {activationsType(&context, kStoriesHidden), integers});
   setLimits(layer.program());
   layer.nameArgument(0, "hidden");
   layer.map(forward.getArgument(1), layer.argument(1));
@@ -185,7 +185,7 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
   half.finish({{"", half.copy(head.getResult())}, {"hidden", x}});
 
   ProgramBuilder draft(module, "draft", forward,
-                       {rowsType(&context, kStoriesHidden), integers});
+                       {activationsType(&context, kStoriesHidden), integers});
   setLimits(draft.program());
   draft.nameArgument(0, "normed", "forward");
   draft.map(forward.getArgument(1), draft.argument(1));
@@ -301,7 +301,7 @@ TEST_F(ProgramTest, HalfOfTheLayersAndADraftLayerRunBesideForward) {
 
 TEST_F(ProgramTest, ArgumentsNeedAPlace) {
   ProgramBuilder layer(*model.module, "layer", forward,
-                       {rowsType(&context, kStoriesHidden)});
+                       {activationsType(&context, kStoriesHidden)});
   setLimits(layer.program());
   layer.nameArgument(0, "hidden", "forward");
   layer.finish({});

@@ -52,11 +52,12 @@ TEST(TextRun, RowsHaveTheBitsOfTheModel) {
   const auto runSublayer = [&](const Sublayer &sublayer) {
     for (std::vector<Values> &values : received)
       values.clear();
-    run.run(sublayer, [&](size_t input, size_t, std::span<const float> given) {
+    run.run(sublayer, [&](const ReadRows &read) {
+      std::span<const float> given = read.rows;
       const size_t k = given.size() / ids.size();
       for (; !given.empty(); given = given.subspan(k))
-        received[input].emplace_back(given.begin(),
-                                     given.begin() + static_cast<int64_t>(k));
+        received[read.input].emplace_back(
+            given.begin(), given.begin() + static_cast<int64_t>(k));
     });
   };
   for (size_t layer = 0; layer < kStoriesLayers; ++layer) {
@@ -117,8 +118,8 @@ TEST(TextRun, HeadReadsTurnedRowsOfARotatedModel) {
   run.embed(chain.embedding);
   std::vector<float> rows;
   for (const Sublayer &sublayer : chain.sublayers)
-    run.run(sublayer, [&](size_t, size_t, std::span<const float> given) {
-      rows.assign(given.begin(), given.end());
+    run.run(sublayer, [&](const ReadRows &read) {
+      rows.assign(read.rows.begin(), read.rows.end());
     });
   ASSERT_EQ(rows.size(), ids.size() * kStoriesHidden);
   const Values last = lastRow(readStories(), ids);
@@ -171,22 +172,27 @@ TEST(TextRun, ExpertsGetTheRowsOfTheirTokens) {
   ThreadPool pool(2);
   TextRun run(*model.module, weights, ids, 24, pool);
   run.embed(chain.embedding);
-  run.run(attention, [](size_t, size_t, std::span<const float>) {});
+  run.run(attention, [](const ReadRows &) {});
   std::vector<Values> normed;
   std::vector<Values> received[2][kExperts];
-  run.run(sublayer, [&](size_t input, size_t expert,
-                        std::span<const float> given) {
-    const auto k = widthOf(sublayer.inputs[input].rows);
-    std::vector<Values> &to = input == 0 ? normed : received[input - 1][expert];
+  std::vector<int64_t> tokens[3][kExperts];
+  run.run(sublayer, [&](const ReadRows &read) {
+    const auto k = widthOf(sublayer.inputs[read.input].rows);
+    std::vector<Values> &to =
+        read.input == 0 ? normed : received[read.input - 1][read.expert];
+    std::span<const float> given = read.rows;
     for (; !given.empty(); given = given.subspan(static_cast<size_t>(k)))
       to.emplace_back(given.begin(), given.begin() + k);
+    llvm::append_range(tokens[read.input][read.expert], read.tokens);
   });
 
   ASSERT_EQ(normed.size(), ids.size());
   std::vector<Values> expected[2][kExperts];
   const Matrix gate = matrixOf(weights, path + "gate.weight", 0, kExperts);
   constexpr int64_t kWidth = 64;
-  for (const Values &x : normed) {
+  std::vector<int64_t> choosers[kExperts];
+  for (size_t token = 0; token < normed.size(); ++token) {
+    const Values &x = normed[token];
     int32_t chosen[kActive];
     float p[kActive];
     ASSERT_EQ(numerics::chooseExperts(gate.times(x).data(), kExperts, kActive,
@@ -197,13 +203,16 @@ TEST(TextRun, ExpertsGetTheRowsOfTheirTokens) {
         return matrixOf(weights, experts + name, expert * kWidth, kWidth)
             .times(x);
       };
+      choosers[expert].push_back(static_cast<int64_t>(token));
       expected[0][expert].push_back(x);
       expected[1][expert].push_back(
           swiGlu(product("gate_proj.weight"), product("up_proj.weight")));
     }
   }
   for (size_t input : {0, 1})
-    for (size_t expert = 0; expert < kExperts; ++expert)
+    for (size_t expert = 0; expert < kExperts; ++expert) {
       EXPECT_TRUE(received[input][expert] == expected[input][expert])
           << input << ", expert " << expert;
+      EXPECT_EQ(tokens[input + 1][expert], choosers[expert]);
+    }
 }

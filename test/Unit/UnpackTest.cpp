@@ -63,8 +63,9 @@ void expectBytes(ProductBuilder &b, const CodingInfo &coding, ByteForm form,
     for (uint8_t &code : output)
       code = static_cast<uint8_t>(random() & ((1 << Bits) - 1));
   const auto chunks = packed<Bits>(codes);
-  const Unpack unpack(coding, /*hasSubBlocks=*/false, form,
-                      DotInfo{DotKind::Maddubs, 1, isUnsigned});
+  const Unpack unpack(
+      coding, /*hasSubBlocks=*/false, form,
+      DotInfo{DotKind::Maddubs, 1, isUnsigned, ActivationLayout::Rows});
   ASSERT_EQ(unpack.parts * unpack.chunks() * kStepValues, kGroup);
   const auto type = b.vector(kChunk, b.i8);
   const auto load = [&](int64_t chunk, bool) -> Value {

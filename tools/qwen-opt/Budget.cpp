@@ -4,6 +4,8 @@
 
 #include "MemorySpeed.h"
 #include "ProgressBar.h"
+#include "calibration/ImportanceLosses.h"
+#include "calibration/MeasuredClasses.h"
 #include "engine/CpuCount.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Text.h"
@@ -63,8 +65,7 @@ void qwen::addBudget(const Command &command, BudgetFlags &flags) {
               "within a budget: 4.6bpw, bits of the file for each weight; "
               "300MB or 1.2GB, of 10^6 and 10^9 bytes; kl=0.01, the smallest "
               "file of that KL divergence; 60tok/s, by the speed of memory; "
-              "default is none")
-          .needs(command.option("--calibrate"))
+              "needs --calibrate or --imatrix; default is none")
           .excludes(command.option("--weights"))
           .excludes(command.option("--tensor-weights"))
           .excludes(command.option("--plan"));
@@ -80,7 +81,14 @@ void qwen::checkBudget(const Command &command, const BudgetFlags &flags,
                        const CompileOptions &options) {
   if (!flags.budget)
     return;
-  if (!options.quantizer || !needsText(*options.quantizer))
+  const bool calibrates = command.option("--calibrate").isGiven();
+  if (!calibrates && options.imatrix.empty())
+    throw UsageError(command, "--budget needs --calibrate or --imatrix");
+  if (!calibrates && flags.budget->kind == BudgetKind::Divergence)
+    throw UsageError(command, "--budget " + flags.budget->text +
+                                  " needs --calibrate: an importance matrix "
+                                  "knows no gradients");
+  if (calibrates && !needsText(options.quantizer.value()))
     throw UsageError(command, "--budget needs --quantizer gptq or gptq+cd");
   if (flags.gigabytes && flags.budget->kind != BudgetKind::TokensPerSecond)
     throw UsageError(command, "--gbps has no effect on a budget of " +
@@ -116,8 +124,7 @@ static void print(const Budget &budget, const BudgetPlan &plan,
                          plan.loss, losses.activations);
   else
     out << "budget: no gradients, because " << losses.withoutGradient
-        << " has no backward pass: errors count as parts of the outputs of a "
-           "matrix\n";
+        << ": errors count as parts of the outputs of a matrix\n";
   if (plan.isUniform)
     out << "budget: no mixture loses less than one format for all matrices\n";
   else if (plan.uniform)
@@ -129,6 +136,44 @@ static void print(const Budget &budget, const BudgetPlan &plan,
             : llvm::formatv("would lose {0:f2} times as much",
                             plan.uniformLoss / plan.loss)
                   .str());
+}
+
+static void print(const PlanTrial &trial) {
+  std::string factors;
+  for (const auto &[name, factor] : trial.factors)
+    factors += llvm::formatv("{0} {1} by {2:f2}", factors.empty() ? "" : ",",
+                             name, factor);
+  llvm::errs() << llvm::formatv(
+                      "budget: a trial has a KL divergence of {0:f4} on {1} "
+                      "tokens that chose no integers, where {2:f4} was "
+                      "expected: losses are multiplied,",
+                      trial.measured, trial.tokens, trial.expected)
+               << factors << '\n';
+}
+
+/// Corrects `losses` by a trial of `plan`, and plans again.
+static void tryPlan(const PlanInput &input, const Budget &budget,
+                    const CalibrationText &text, uint64_t memory,
+                    Sensitivities &losses, BudgetPlan &plan) {
+  std::optional<ProgressBar> bar(std::in_place, "trying the plan");
+  const PlanTrial trial = correctLosses(
+      input.model, text, plan.formats, kBudgetFormats, losses,
+      {.memory = memory, .progress = [&](uint64_t done, uint64_t total) {
+         bar->update(done, total);
+       }});
+  bar.reset();
+  if (trial.tokens == 0)
+    return;
+  print(trial);
+  plan = planBudget(input, losses, budget);
+}
+
+static MatrixFormats planByImportance(const PlanInput &input,
+                                      const Budget &budget) {
+  const Sensitivities losses = importanceLosses(input, kBudgetFormats);
+  const BudgetPlan plan = planBudget(input, losses, budget);
+  print(budget, plan, input, losses);
+  return plan.formats;
 }
 
 std::string qwen::planByBudget(const BudgetFlags &flags,
@@ -149,15 +194,20 @@ std::string qwen::planByBudget(const BudgetFlags &flags,
       checkpoint, options, silent, kBudgetFormats[0],
       [&](const PlanInput &input) {
         requireBudget(input, budget);
+        if (input.importance)
+          return planByImportance(input, budget);
         std::optional<ProgressBar> bar(std::in_place, "measuring losses");
-        const Sensitivities losses = measureSensitivities(
-            input.model, text(input.model), kBudgetFormats,
+        const CalibrationText windows = text(input.model);
+        Sensitivities losses = measureSensitivities(
+            input.model, windows, kBudgetFormats,
             {.memory = calibrate.memory,
              .progress = [&](uint64_t done, uint64_t total) {
                bar->update(done, total);
              }});
         bar.reset();
-        const BudgetPlan plan = planBudget(input, losses, budget);
+        BudgetPlan plan = planBudget(input, losses, budget);
+        if (losses.withoutGradient.empty())
+          tryPlan(input, budget, windows, calibrate.memory, losses, plan);
         print(budget, plan, input, losses);
         return plan.formats;
       });

@@ -143,10 +143,13 @@ void qwen::addCalibrationHooks(const CalibrateFlags &flags,
       };
     }
     calibrate(input, windows, options);
+    Quantization record = recordOf(windows);
     if (distillation) {
       bar.emplace("distilling");
-      lines.push_back(distillation->run().line);
+      const DistillResult result = distillation->run();
+      lines.push_back(result.line);
+      record.distilled = result.kept;
     }
-    return recordOf(windows);
+    return record;
   };
 }

@@ -221,8 +221,8 @@ static void checkArguments(const Command &command,
   ProgressBar::report(arguments.progress);
   arguments.options.quantizer =
       chooseQuantizer(command, arguments.calibrate, arguments.quantizer);
-  checkBudget(command, arguments.budget, arguments.options);
   checkImportance(command, arguments);
+  checkBudget(command, arguments.budget, arguments.options);
   applyPruning(command, arguments.calibrate, arguments.checkpoint,
                arguments.options, arguments.hooks);
 }

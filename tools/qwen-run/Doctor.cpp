@@ -31,7 +31,8 @@ using namespace qwen::run;
 Machine qwen::run::thisMachine() {
   rlimit lockable = {};
   getrlimit(RLIMIT_MEMLOCK, &lockable);
-  return {"", hostFeatures(), affinityCpus(), lockable.rlim_cur, memorySpeed};
+  return {"",          hostFeatures(), affinityCpus(), lockable.rlim_cur,
+          memorySpeed, nodeSpeed};
 }
 
 namespace {
@@ -290,6 +291,23 @@ static std::string numactlOf(const std::vector<CoreGroup> &groups) {
   return text;
 }
 
+/// What --numa auto does with these groups; empty if they have one node.
+static std::string weightsOf(const Machine &machine,
+                             const std::vector<CoreGroup> &groups) {
+  const std::optional<double> others =
+      speedOfOtherNodes(groups, machine.nodeSpeed);
+  if (!others)
+    return "";
+  char text[120];
+  snprintf(
+      text, sizeof(text),
+      "; another node's memory has %.2f of the speed, so %s of the weights",
+      *others,
+      isMuchSlower(*others) ? "each node gets a copy"
+                            : "all nodes read one copy");
+  return text;
+}
+
 /// What --replicas auto does, and what it replaces. Groups of 8 cores are for
 /// weights that fit in the caches: threads then wait for each other, not for
 /// memory.
@@ -300,11 +318,12 @@ static Report checkGroups(const Machine &machine) {
   if (cores.empty())
     return {"unknown"};
   const int nodes = nodesOf(cores);
+  const std::vector<CoreGroup> groups = coreGroups(cores, nodes);
   std::string found =
       nodes == 1
           ? "auto is one engine on " + count(cores.size(), "core")
           : "auto is " + std::to_string(nodes) + " engines, in place of " +
-                numactlOf(coreGroups(cores, nodes));
+                numactlOf(groups) + weightsOf(machine, groups);
   const auto small = static_cast<int>(cores.size() / kCoresOfGroup);
   if (small > nodes)
     found += "; for models that fit in the caches, --replicas " +

@@ -3,6 +3,8 @@
 #ifndef QWEN_RUN_DOCTOR_H
 #define QWEN_RUN_DOCTOR_H
 
+#include "Groups.h"
+
 #include "qwen/ABI/CpuFeatures.h"
 
 #include <cstdint>
@@ -23,6 +25,7 @@ struct Machine {
   uint64_t lockableBytes;
   /// Bytes a second at which a number of threads reads memory.
   std::function<double(int32_t threads)> memorySpeed;
+  NodeSpeedFn nodeSpeed;
 };
 
 /// The machine that runs this program.

@@ -7,6 +7,8 @@
 #include "engine/ThreadPool.h"
 
 #include <algorithm>
+#include <limits>
+#include <set>
 
 using namespace qwen;
 using namespace qwen::run;
@@ -43,20 +45,33 @@ std::vector<CoreGroup> qwen::run::chooseGroups(const GroupFlags &flags,
   return count == 1 ? std::vector<CoreGroup>() : coreGroups(cores, count);
 }
 
+std::optional<double>
+qwen::run::speedOfOtherNodes(std::span<const CoreGroup> groups,
+                             const NodeSpeedFn &speed) {
+  std::set<int> others;
+  for (const CoreGroup &group : groups)
+    if (group.node != groups.front().node)
+      others.insert(group.node);
+  if (others.empty())
+    return std::nullopt;
+  const std::vector<int> &cpus = groups.front().cpus;
+  const double own = speed(cpus, groups.front().node);
+  double slowest = std::numeric_limits<double>::infinity();
+  for (const int node : others)
+    slowest = std::min(slowest, speed(cpus, node));
+  return slowest / own;
+}
+
+bool qwen::run::isMuchSlower(double speedOfOthers) {
+  constexpr double kMuchSlower = 0.7;
+  return speedOfOthers < kMuchSlower;
+}
+
 bool qwen::run::copiesWeights(NumaWeights weights,
                               std::span<const CoreGroup> groups,
                               const NodeSpeedFn &speed) {
-  constexpr double kMuchSlower = 0.7;
-  const auto isOther = [&](const CoreGroup &group) {
-    return group.node != groups.front().node;
-  };
   if (weights != NumaWeights::Auto)
     return weights == NumaWeights::Copy && !groups.empty();
-  if (std::ranges::none_of(groups, isOther))
-    return false;
-  const std::vector<int> &cpus = groups.front().cpus;
-  const double own = speed(cpus, groups.front().node);
-  return std::ranges::any_of(groups, [&](const CoreGroup &group) {
-    return isOther(group) && speed(cpus, group.node) < kMuchSlower * own;
-  });
+  const std::optional<double> others = speedOfOtherNodes(groups, speed);
+  return others && isMuchSlower(*others);
 }

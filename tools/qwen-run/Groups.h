@@ -44,9 +44,16 @@ std::vector<CoreGroup> chooseGroups(const GroupFlags &flags, int32_t threads);
 using NodeSpeedFn =
     std::function<double(const std::vector<int> &cpus, int node)>;
 
-/// Whether each node of the groups gets a copy of the weights. Auto measures
-/// how fast the first group reads its own node and each other one: a copy if
-/// one is below 0.7 of its own.
+/// How fast the first group reads the slowest other node of the groups, as a
+/// part of the speed of its own node; nothing if there is no other node.
+std::optional<double> speedOfOtherNodes(std::span<const CoreGroup> groups,
+                                        const NodeSpeedFn &speed);
+
+/// Whether --numa auto copies the weights to each node for this
+/// speedOfOtherNodes.
+bool isMuchSlower(double speedOfOthers);
+
+/// Whether each node of the groups gets a copy of the weights.
 bool copiesWeights(NumaWeights weights, std::span<const CoreGroup> groups,
                    const NodeSpeedFn &speed);
 

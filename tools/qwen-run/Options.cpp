@@ -319,22 +319,23 @@ std::shared_ptr<MemoryBudget> RunFlags::budget() const {
   return result;
 }
 
-void RunFlags::reportDrafts(const Model &model,
-                            const EngineOptions &engineOptions) const {
-  if (engineOptions.speculate != Speculate::Off)
-    if (const std::string why =
-            whyNoDrafts(engineOptions.speculate, model.manifest());
-        !why.empty())
-      writeError("qwen-run: " + model.path() + " gets no drafts: " + why +
-                 "\n");
+void RunFlags::reportDrafts(const Model &model, const Engine &started) const {
+  const auto report = [](const std::string &what, const std::string &why) {
+    if (!why.empty())
+      writeError("qwen-run: " + what + ": " + why + "\n");
+  };
+  report(model.path() + " gets no drafts", whyNoDrafts(started));
+  if (const Engine *drafts = started.draftEngine())
+    report(draftModel + " drafts nothing", drafts->whyNoSteps());
 }
 
 std::unique_ptr<Engine>
 RunFlags::start(const Model &model, const EngineOptions &engineOptions,
                 const std::shared_ptr<MemoryBudget> &shared) const {
-  reportDrafts(model, engineOptions);
-  return makeEngine(model, pool(), shared ? shared : budget(), engineOptions,
-                    draftModel);
+  auto started = makeEngine(model, pool(), shared ? shared : budget(),
+                            engineOptions, draftModel);
+  reportDrafts(model, *started);
+  return started;
 }
 
 EngineGroups
@@ -344,13 +345,11 @@ RunFlags::startGroups(const Model &model, const EngineOptions &engineOptions,
       chooseGroups(groups, limitThreads(engine.threads));
   if (chosen.empty())
     return EngineGroups(start(model, engineOptions, shared));
-  reportDrafts(model, engineOptions);
-  return {model,
-          chosen,
-          shared ? shared : budget(),
-          engineOptions,
-          draftModel,
-          copiesWeights(groups.weights, chosen, nodeSpeed)};
+  EngineGroups started(model, chosen, shared ? shared : budget(), engineOptions,
+                       draftModel,
+                       copiesWeights(groups.weights, chosen, nodeSpeed));
+  reportDrafts(model, *started.engines().back());
+  return started;
 }
 
 EngineOptions RunFlags::options(const Model &model) const {

@@ -114,8 +114,7 @@ struct RunFlags {
 private:
   /// Reports on standard error why the model gets no drafts, if it gets none
   /// of those that the flags ask for.
-  void reportDrafts(const Model &model,
-                    const EngineOptions &engineOptions) const;
+  void reportDrafts(const Model &model, const Engine &started) const;
 };
 
 /// Adds a model, an argument of a command whose part there is `part`, and the

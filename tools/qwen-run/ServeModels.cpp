@@ -5,6 +5,7 @@
 #include "CommandTree.h"
 #include "cache/CompiledModel.h"
 #include "chat/Screen.h"
+#include "engine/drafters/Drafters.h"
 #include "server/ModelRouter.h"
 
 #include "qwen/Support/Text.h"
@@ -68,6 +69,8 @@ EngineModel::EngineModel(const Shared &shared, Listed &listed)
     : log(shared.parts.log), model(std::move(listed.opened)),
       engine(makeEngine(*model, shared.threads, shared.parts.budget,
                         shared.command.engineOptions(*model))) {
+  if (const std::string why = whyNoDrafts(*engine); !why.empty())
+    log(printable(model->path()) + " gets no drafts: " + why);
   answers.emplace(*model, *engine, shared.scheduling,
                   optionsOf(shared, listed.names), shared.parts.keyNames,
                   std::span<const std::unique_ptr<Engine>>(), listed.metrics);
@@ -142,14 +145,16 @@ qwen::run::modelsOf(const ServiceFlags &command,
   return models;
 }
 
-static std::string listOf(const std::vector<ListedModel> &models) {
-  std::string list;
+static std::string someNames(const std::vector<ListedModel> &models) {
+  std::vector<server::RoutedModel> named;
+  named.reserve(models.size());
   for (const ListedModel &model : models)
-    list += (list.empty() ? "" : ", ") + quote(model.name);
-  return list;
+    named.push_back({{model.name}});
+  return server::someNames(named);
 }
 
-/// The models with their names: their own and those of --name. Throws Error.
+/// The models with their names: their own and the names of --name. Throws
+/// Error.
 static std::vector<Listed>
 namedModels(const std::vector<ListedModel> &models,
             const std::vector<std::string> &aliases) {
@@ -167,7 +172,7 @@ namedModels(const std::vector<ListedModel> &models,
       throw Error("--name " + quote(alias) +
                   " must be ALIAS=MODEL when there are several models, which "
                   "are " +
-                  listOf(models));
+                  someNames(models));
     named->names.push_back(alias.substr(0, equals));
   }
   return all;

@@ -8,8 +8,12 @@
 #ifndef QWEN_ABI_DRIVERABI_H
 #define QWEN_ABI_DRIVERABI_H
 
+#include "qwen/ABI/ActivationLayouts.h"
 #include "qwen/ABI/Blocks.h"
 #include "qwen/ABI/KernelABI.h"
+
+#include <algorithm>
+#include <limits>
 
 namespace qwen {
 
@@ -44,6 +48,8 @@ using Heads = Number<struct HeadsKind>;
 using Panels = Number<struct PanelsKind>;
 using Tokens = Number<struct TokensKind>;
 using Experts = Number<struct ExpertsKind>;
+/// A value of ActivationLayout.
+using LayoutId = Number<struct LayoutIdKind>;
 /// Index in the manifest's "ops".
 using OpId = Number<struct OpIdKind>;
 /// 0 or 1.
@@ -70,14 +76,43 @@ static_assert(sizeof(WeightPlace) == size_t{2} * 8 &&
               sizeof(FloatPlace) == size_t{2} * 8 &&
               sizeof(BlockPlace) == size_t{4} * 8);
 
-/// A kernel of a product, the number of tokens that it multiplies together, the
-/// fewest tokens of a call that it should multiply, and the fewest tokens
-/// behind a multiple of `m` that it should multiply, too; 0: none.
+/// How many of a call's tokens a kernel multiplies: the largest multiple of
+/// `multiple`, and all if at least `rest` are behind it (0: never); none if the
+/// call has fewer than `least`. Their activations lie as `layout` says.
+struct TokenTiles {
+  LayoutId layout{};
+  Tokens multiple = Tokens(1), least = Tokens(kNever), rest{};
+
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+  constexpr bool isTiled() const { return layoutInfo().tokens > 1; }
+  constexpr int64_t take(int64_t tokens) const {
+    const int64_t behind = tokens % multiple;
+    const bool takesAll = rest > 0 && behind >= rest;
+    return tokens < least ? 0 : takesAll ? tokens : tokens - behind;
+  }
+  /// How many of the call's tokens lie in tiles: the first ones.
+  constexpr int64_t inTiles(int64_t tokens) const {
+    return isTiled() ? take(tokens) : 0;
+  }
+  constexpr ActivationLayoutInfo layoutInfo() const {
+    return activationLayout(static_cast<ActivationLayout>(int64_t{layout}));
+  }
+  /// The tokens that this and `other` multiply, which have one layout.
+  constexpr TokenTiles both(const TokenTiles &other) const {
+    return {layout, std::max(multiple, other.multiple),
+            std::max(least, other.least), std::max(rest, other.rest)};
+  }
+};
+
+/// The most values along K of activations in tiles. Kernels keep sums of two
+/// tiles of them on the stack.
+inline constexpr int64_t kMostTiledLength = 32768;
+
+/// A kernel of a product, and the tokens that it multiplies.
 template <typename Fn> struct DriverTile {
   Fn *kernel;
-  int64_t m;
-  int64_t least = 0;
-  int64_t rest = 0;
+  TokenTiles tokens;
 };
 
 /// What an instance fixes of a product. `cached` is the number of values along
@@ -95,6 +130,20 @@ template <typename Fn> struct ProductInstance {
   const DriverTile<Fn> *tiles;
   int64_t tileCount;
 };
+
+/// The most tokens of a call whose products of a block of gate and up stay in a
+/// core's second cache.
+inline constexpr int64_t kMostGateTokens = 512;
+/// Floats of the products of a block of gate and up of `tokens` tokens.
+constexpr int64_t gateScratch(int64_t tokens) {
+  return 2 * kActivationBlock * std::min(tokens, kMostGateTokens);
+}
+/// Whether the product before a SwiGLU computes it too, and keeps its results
+/// in a cache. It does so in calls of at most kMostGateTokens tokens that have
+/// tokens in tiles.
+constexpr bool isGateInProduct(const TokenTiles &tiles, int64_t tokens) {
+  return tokens <= kMostGateTokens && tiles.inTiles(tokens) > 0;
+}
 
 #define QWEN_ARGUMENTS(Name, Fields)                                           \
   struct Name##Arguments {                                                     \
@@ -162,13 +211,18 @@ inline constexpr int64_t kExpertTokens = 32;
 inline constexpr int64_t kExpertValues = kExpertTokens * 2 * kActivationBlock;
 /// The most values that ExpertsDown adds to the sum of experts.
 inline constexpr int64_t kMaxAddends = 2;
-/// Floats of `scratch` of ExpertsUp: results, and activations of `k` values in
-/// blocks or in f32. Each part starts at a multiple of 16.
-constexpr int64_t expertsUpScratch(int64_t k, bool isInBlocks) {
-  if (!isInBlocks)
-    return kExpertValues + kExpertTokens * k;
+/// Floats that hold activations of `k` values of `tokens` tokens in blocks, in
+/// any layout: codes, scales and sums. With a multiple of 16 tokens, each part
+/// starts at a multiple of 16.
+constexpr int64_t quantizedFloats(int64_t k, int64_t tokens) {
+  return tokens * (alignTo(k, kActivationBlock) / 4 +
+                   ceilDiv(k, kActivationBlock) + k / kGroup);
+}
+/// Floats of `scratch` of experts: results, and activations of `k` values in
+/// blocks or in f32.
+constexpr int64_t expertsScratch(int64_t k, bool isInBlocks) {
   return kExpertValues +
-         kExpertTokens * (k / 4 + ceilDiv(k, kActivationBlock) + k / kGroup);
+         (isInBlocks ? quantizedFloats(k, kExpertTokens) : kExpertTokens * k);
 }
 
 /// Floats of `scratch` of the delta rule: the queries and keys of two tokens.

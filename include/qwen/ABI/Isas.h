@@ -7,6 +7,7 @@
 #ifndef QWEN_ABI_ISAS_H
 #define QWEN_ABI_ISAS_H
 
+#include "qwen/ABI/ActivationLayouts.h"
 #include "qwen/ABI/CpuFeatures.h"
 
 #include <array>
@@ -24,11 +25,13 @@ struct DotInfo {
   DotKind kind;
   int64_t tokens;
   bool isUnsigned;
+  ActivationLayout layout;
 };
 
 constexpr DotInfo dotInfo(DotKind kind) {
   constexpr DotInfo dots[] = {
-#define QWEN_DOT(Kind, Tokens, IsUnsigned) {DotKind::Kind, Tokens, IsUnsigned},
+#define QWEN_DOT(Kind, Tokens, IsUnsigned, Layout)                             \
+  {DotKind::Kind, Tokens, IsUnsigned, ActivationLayout::Layout},
 #include "qwen/ABI/Isas.def"
   };
   return dots[static_cast<unsigned>(kind)];

@@ -14,7 +14,7 @@
 
 namespace qwen {
 
-inline constexpr uint32_t kKernelAbiVersion = 10;
+inline constexpr uint32_t kKernelAbiVersion = 11;
 
 /// Value of a token's flag (CountOfCall) if every quantizer, cache append and
 /// row of logits of the token had finite values only. Otherwise the flag is the

@@ -1,7 +1,8 @@
-//===- Program.h - Arguments and results of programs ------------*- C++ -*-===//
+//===- Program.h - Programs, their arguments and results --------*- C++ -*-===//
 //
-// The compiler writes them into the manifest ("programs" in docs/artifact.md),
-// and the engine gives and takes rows where they say.
+// The names that compiler and runtime share. The compiler writes arguments and
+// results into the manifest ("programs" in docs/artifact.md), and the engine
+// gives and takes rows where they say.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,6 +27,16 @@ inline constexpr std::string_view kIdsName = "ids",
 /// order of Context::ropePositions, and of the numbers of their windows.
 inline constexpr std::string_view kAxisNames[] = {"times", "heights", "widths"};
 inline constexpr std::string_view kWindowsName = "windows";
+
+/// The program of a draft head (multi-token prediction), and what the names of
+/// its weights begin with. The head guesses the token behind the next one. It
+/// reads a row of `forward` and the next token, and gives logits and a row of
+/// its own, from which it goes on.
+inline constexpr std::string_view kDraftHeadName = "mtp",
+                                  kDraftHeadTensors = "mtp.";
+/// These rows: f32 [hidden size], behind a final norm. `forward` gives one for
+/// each token, and the head for each wanted token.
+inline constexpr std::string_view kHiddenRowsName = "hidden";
 
 /// Whether an argument of this name has an integer for each token of a call.
 constexpr bool isTokenArgument(std::string_view name) {

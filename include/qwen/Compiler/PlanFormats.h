@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace qwen {
 
@@ -30,6 +32,12 @@ struct PlanInput {
   /// The part of the bytes of a matrix that a token reads: 0 of an embedding
   /// that is no head, and the part of the active experts.
   std::function<double(std::string_view matrix)> tokenPart;
+  /// How much errors of the columns of a matrix count by the importance matrix
+  /// of the options (QuantizerFactors), or null if it has no row of the matrix.
+  /// Empty without an importance matrix. Throws Error.
+  std::function<std::shared_ptr<const std::vector<float>>(
+      const std::string &matrix)>
+      importance;
   /// The size with other formats of `model.formats`. Generates the code.
   /// Throws Error.
   std::function<PlanSize(const MatrixFormats &formats)> sizeOf;

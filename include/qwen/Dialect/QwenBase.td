@@ -70,6 +70,14 @@ def Qwen_BlocksAttr : Qwen_Attr<"Blocks", "blocks"> {
 
 def Qwen_Count : ConfinedAttr<I64Attr, [IntPositive]>;
 
+def Qwen_Bytes : ConfinedAttr<I64Attr, [IntNonNegative]>;
+
+def Qwen_Offset : ConfinedAttr<I64Attr, [AttrConstraint<
+    CPred<"::llvm::cast<::mlir::IntegerAttr>($_self).getInt() >= 0 && ::llvm::cast<::mlir::IntegerAttr>($_self).getInt() % int64_t(::qwen::kTensorAlign) == 0">,
+    "whose value is a multiple of 64, 0 or more">]>;
+
+def Qwen_Symbols : ConfinedAttr<FlatSymbolRefArrayAttr, [ArrayMinCount<1>]>;
+
 def Qwen_Layer : ConfinedAttr<I64Attr, [AttrConstraint<
     CPred<"::llvm::cast<::mlir::IntegerAttr>($_self).getValue().ult(::qwen::kMaxLayers)">,
     "whose value is the number of a layer, 0 to 65535">]>;
@@ -275,7 +283,8 @@ def Qwen_BufferAttr : Qwen_Attr<"Buffer", "buffer"> {
     Token i of the value starts `offset + i * stride * (size of an element)`
     bytes from the arena's base. A quantized value has the scales of its blocks
     (f32, ceil(N / 128) per token) at `scales` and the sums of its groups
-    (int32, N / 32 per token) at `sums`; both are -1 for other values.
+    (int32, N / 32 per token) at `sums`; both are -1 for other values. A target
+    may have the first tokens of such a value in tiles.
 
     Example: `#qwen.buffer<offset = 4096, stride = 896>`
   }];

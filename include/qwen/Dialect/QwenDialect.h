@@ -236,11 +236,16 @@ struct CachePlace {
 
 /// ProductInstance with the kernels from the largest M to 1.
 struct ProductPlan {
+  /// A kernel and the tokens that it should multiply.
+  struct Tile {
+    const KernelInfo *kernel;
+    TokenTiles tokens;
+  };
   Length cached;
   Panels least;
   Length reused;
   Panels together;
-  llvm::SmallVector<const KernelInfo *> tiles;
+  llvm::SmallVector<Tile> tiles;
 };
 
 /// The facts about a call that its op lacks: the places of parts and caches,
@@ -311,6 +316,12 @@ bool lacksFormat(ForwardOp op);
 /// How `op` uses the residual stream.
 StreamUse streamUseOf(mlir::Operation *op);
 
+/// The SwiGLU that alone reads the results of `product` and quantizes its own:
+/// a driver may compute both at once. Null if there is none.
+SwiGluOp gateOf(LinearOp product);
+/// The product whose gateOf() is `gate`, or null.
+LinearOp gatedProduct(SwiGluOp gate);
+
 /// The kernel of `kind` that `op` has; null before qwen-select-kernels.
 const KernelInfo *kernelOf(ForwardOp op, KernelOp kind);
 
@@ -325,7 +336,7 @@ bool isSelected(mlir::Value value);
 int64_t widthOf(mlir::Value activations);
 
 /// The type of `sizes` values, f32 by default, for each token of `value`.
-mlir::RankedTensorType rowsLike(mlir::Value value,
+mlir::RankedTensorType typeLike(mlir::Value value,
                                 llvm::ArrayRef<int64_t> sizes,
                                 mlir::Type element = {});
 

@@ -109,7 +109,7 @@ def Qwen_RmsNormOp : Qwen_ComputeOp<"rms_norm", "Token",
 def Qwen_LinearOp : Qwen_ComputeOp<"linear", "Panel", [Pure],
     ["getWeightUses", "getSummands", "fuseBias", "fuseAddend", "getResultPlace", "getInPlaceOperand"],
     (ins Qwen_Activations:$input, Optional<Qwen_FloatActivations>:$residual,
-         FlatSymbolRefArrayAttr:$weights, OptionalAttr<FlatSymbolRefArrayAttr>:$bias),
+         Qwen_Symbols:$weights, OptionalAttr<FlatSymbolRefArrayAttr>:$bias),
     "$input `,` $weights (`bias` $bias^)? (`residual` `(` $residual^ `:` type($residual) `)`)?",
     "type($input) `->` type($results)"> {
   let summary = "Product with one or more weights";
@@ -247,7 +247,7 @@ def Qwen_QuantizeOp : Qwen_ComputeOp<"quantize", "Token", [Pure], [],
   let hasVerifier = 1;
   let builders = [OpBuilder<(ins "::mlir::Value":$input)>];
   let extraClassDeclaration = [{
-    /// Rows of `type`, quantized.
+    /// Activations of `type`, quantized.
     static ::mlir::Type typeOf(::mlir::Type type);
   }];
 }

@@ -23,9 +23,8 @@ def Qwen_ImageOp : Qwen_Op<"image", [Symbol]> {
     qwen.image @draft bytes 4194304
     ```
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, OptionalAttr<I64Attr>:$bytes);
+  let arguments = (ins SymbolNameAttr:$sym_name, OptionalAttr<Qwen_Bytes>:$bytes);
   let assemblyFormat = "$sym_name (`bytes` $bytes^)? attr-dict";
-  let hasVerifier = 1;
 }
 
 def Qwen_WeightOp : Qwen_Op<"weight", [Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
@@ -91,7 +90,7 @@ def Qwen_PackedOp : Qwen_Op<"packed", [Symbol, DeclareOpInterfaceMethods<SymbolU
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefArrayAttr:$segments,
                        TypeAttrOf<AnyRankedTensor>:$type,
-                       OptionalAttr<Qwen_LayoutAttr>:$layout, I64Attr:$offset,
+                       OptionalAttr<Qwen_LayoutAttr>:$layout, Qwen_Offset:$offset,
                        OptionalAttr<I64Attr>:$experts, OptionalAttr<I64Attr>:$stride,
                        OptionalAttr<FlatSymbolRefAttr>:$image);
   let assemblyFormat = [{

@@ -32,6 +32,15 @@ void rope(const float *cos, const float *sin, int64_t half, const float *dy,
 void swiGlu(std::span<const float> gate, const float *up, const float *dy,
             float *dGate, float *dUp);
 
+/// Of x * sigmoid(gate).
+void gate(std::span<const float> x, const float *gate, const float *dy,
+          float *dx, float *dGate);
+
+/// Of the probabilities of the experts `ids` of a token: the softmax of all
+/// logits, divided by their sum where they are `normalized`.
+void route(std::span<const float> logits, std::span<const int32_t> ids,
+           bool normalized, const float *dWeights, float *dLogits);
+
 /// Of the transform of `qwen.hadamard`, which is symmetric.
 void hadamard(std::span<const float> dy, float *dx);
 

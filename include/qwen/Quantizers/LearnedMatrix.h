@@ -46,8 +46,8 @@ public:
   /// by its k values, adds. Several threads may add to different outputs.
   void addGradient(int64_t output, const float *slope, float *gradient) const;
 
-  /// The integers with the numbers that values follow, rounded to f16. The
-  /// errors are those of the source. Throws Error if there is no room.
+  /// The integers with the numbers that values follow, rounded to f16, and the
+  /// errors of the source. Throws Error if there is no room.
   std::shared_ptr<Owned> withNumbers(Place place) const;
 
 private:

@@ -13,6 +13,7 @@
 #include "qwen/Quantizers/InputFactor.h"
 #include "qwen/Weights/WeightSource.h"
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -27,11 +28,13 @@ public:
   /// Reads all of `source`, a matrix.
   explicit MatrixSample(WeightSourcePtr source);
 
-  /// The errors that a quantizer leaves in the sampled outputs: rows [k]. By
-  /// gptq with `factor`, whose blocks are those of `format`, or by the search
-  /// if it is null. Throws Error where quantize() does.
-  std::vector<float> errors(WeightFormat format,
-                            const InputFactor *factor) const;
+  /// The errors that a quantizer leaves in the sampled outputs: rows [k]. The
+  /// quantizer is gptq with `factor`, which has the blocks of `format`, or the
+  /// search if `factor` is null, by `columns` (QuantizerFactors) if there are
+  /// any. Throws Error where quantize() does.
+  std::vector<float>
+  errors(WeightFormat format, const InputFactor *factor,
+         std::shared_ptr<const std::vector<float>> columns = nullptr) const;
 
   /// What the errors cost, of all outputs, by moments of the inputs. `outputs`
   /// has how much each output counts. `factor` is of `moments` with `damping`,
@@ -48,8 +51,8 @@ public:
   int64_t outputs() const { return source->shape().outputs(); }
 
 private:
-  /// The sum over all outputs, of which the sampled ones cost `costs`: outputs
-  /// cost as much as their weight and the squares of their values.
+  /// The sum over all outputs. The sampled ones cost `costs`; the others cost
+  /// in proportion to their weight and the squares of their values.
   double extrapolate(std::span<const double> costs,
                      std::span<const double> outputs) const;
 

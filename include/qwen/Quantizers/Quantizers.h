@@ -68,8 +68,9 @@ struct QuantizerFactors {
   /// all outputs count the same and for themselves.
   const InputFactor *outputs = nullptr;
   /// How much errors of each column count to the search, as the mean square of
-  /// its input; of one matrix after another, if the outputs are those of
-  /// several. Null: errors count by the magnitude of their weight.
+  /// its input. If the outputs belong to several matrices, the numbers of one
+  /// matrix follow the numbers of another. Null: errors count by the magnitude
+  /// of their weight.
   std::shared_ptr<const std::vector<float>> columns = nullptr;
 };
 

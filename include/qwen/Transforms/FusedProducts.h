@@ -21,9 +21,6 @@ productsOfOneInput(mlir::Block &block);
 /// and v; gate and up), in program order. `module` is at stage "graph".
 std::vector<std::vector<std::string>> fusedMatrices(mlir::ModuleOp module);
 
-/// The list with the matrix `name`, or that name alone.
-std::vector<std::string> fusedWith(mlir::ModuleOp module, llvm::StringRef name);
-
 } // namespace qwen
 
 #endif // QWEN_TRANSFORMS_FUSEDPRODUCTS_H

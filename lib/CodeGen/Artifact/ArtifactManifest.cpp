@@ -188,6 +188,9 @@ static json describeQuantization(const Quantization &quantization) {
   json result = {{"quantizer", quantization.quantizer}};
   write<Quantization>(kQuantizationFacts, quantization, result);
   result["text"] = quantization.text;
+  if (quantization.distilled != DistilledScales())
+    write<DistilledScales>(kDistilledFacts, quantization.distilled,
+                           result["distilled"]);
   return result;
 }
 

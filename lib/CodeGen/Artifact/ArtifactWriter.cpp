@@ -34,17 +34,13 @@ static std::vector<char> emitPart(Code &code, size_t i) {
   return identity.empty() ? emit() : cachedObject(identity, emit);
 }
 
-/// All parts, linked. `change` is called with each before it becomes machine
-/// code.
+/// All parts that `emit` makes, linked.
 static SharedObject
-linkCode(Code &code, const std::function<void(llvm::Module &)> &change) {
+linkCode(Code &code,
+         const std::function<std::vector<char>(Code &, size_t)> &emit) {
   std::vector<std::vector<char>> objects(code.parts());
-  parallelFor(objects.size(), machineThreads(), [&](size_t i, unsigned) {
-    llvm::LLVMContext context;
-    const std::unique_ptr<llvm::Module> part = code.generate(i, context);
-    change(*part);
-    objects[i] = emitObject(*part, code.target());
-  });
+  parallelFor(objects.size(), machineThreads(),
+              [&](size_t i, unsigned) { objects[i] = emit(code, i); });
   return linkSharedObject(objects, code.target());
 }
 
@@ -145,10 +141,7 @@ uint64_t qwen::artifactBytes(llvm::ArrayRef<TargetCode> targets,
                              const ArtifactInput &input) {
   const Metadata metadata(targets, input);
   Code code(targets);
-  std::vector<std::vector<char>> objects(code.parts());
-  parallelFor(objects.size(), machineThreads(),
-              [&](size_t i, unsigned) { objects[i] = emitPart(code, i); });
-  const SharedObject object = linkSharedObject(objects, targets.front().target);
+  const SharedObject object = linkCode(code, emitPart);
   const uint64_t room =
       std::max<uint64_t>(kCodeRoom * targets.size(), object.bytes.size());
   return layOut({}, room, metadata, weightBytesOf(*targets.front().module))
@@ -213,8 +206,12 @@ std::vector<char> qwen::modelledArtifact(const TargetCode &code,
   const Target &target = code.target;
   const CpuFeatureSet used = usedFeatures(*code.module, target.arch);
   Code parts(code);
-  SharedObject object = linkCode(
-      parts, [&](llvm::Module &part) { modelInstructions(part, features); });
+  SharedObject object = linkCode(parts, [&](Code &whole, size_t i) {
+    llvm::LLVMContext context;
+    const std::unique_ptr<llvm::Module> part = whole.generate(i, context);
+    modelInstructions(*part, features);
+    return emitObject(*part, target);
+  });
   const std::string manifest =
       writeKernelManifest(code, input, used - (used - features));
 
@@ -233,7 +230,7 @@ std::vector<char> qwen::modelledArtifact(const TargetCode &code,
 
 ProgramCode qwen::emitPrograms(const TargetCode &code) {
   Code parts(code);
-  SharedObject object = linkCode(parts, [](llvm::Module &) {});
+  SharedObject object = linkCode(parts, emitPart);
   ArtifactHeader header = codeHeader(object, code.target.arch);
   header.fileSize = object.bytes.size();
   writeHeader(object, header);

@@ -10,6 +10,8 @@
 #include "qwen/CodeGen/Lower/Lower.h"
 #include "qwen/Dialect/QwenDialect.h"
 
+#include "llvm/Support/raw_ostream.h"
+
 using namespace qwen;
 
 Code::Code(llvm::ArrayRef<TargetCode> targets) : targets(targets) {
@@ -23,13 +25,23 @@ Code::Code(llvm::ArrayRef<TargetCode> targets) : targets(targets) {
   }
 }
 
-std::string Code::identity(size_t i) const {
-  if (i == list.size() || !list[i].kernel)
+std::string Code::identity(size_t i) {
+  if (i == list.size())
     return "";
-  const Target &target = list[i].code->target;
-  return std::string(list[i].kernel->name) + "\n" + target.name + "\n" +
-         featureAttribute(target.features) + "\n" + target.tuneCpu + "\n" +
-         target.tuneFeatures + "\n" + target.triple;
+  const Part &part = list[i];
+  const Target &target = part.code->target;
+  std::string text = part.entry + "\n" + target.name + "\n" +
+                     featureAttribute(target.features) + "\n" + target.tuneCpu +
+                     "\n" + target.tuneFeatures + "\n" + target.triple;
+  if (part.kernel)
+    return text;
+  const std::lock_guard lock(mlir);
+  mlir::ModuleOp module = *part.code->module;
+  text += "\n" + featureAttribute(usedFeatures(module, target.arch)) + "\n";
+  llvm::raw_string_ostream out(text);
+  for (auto function : module.getOps<mlir::func::FuncOp>())
+    function.print(out);
+  return text;
 }
 
 std::unique_ptr<llvm::Module> Code::generate(size_t i,

@@ -11,8 +11,11 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -80,12 +83,30 @@ static std::vector<char> objectOf(llvm::StringRef file) {
   return {object.begin(), object.end()};
 }
 
+/// The object of an earlier call of this process, or of `generate`.
+static std::vector<char>
+rememberedObject(llvm::StringRef identity,
+                 llvm::function_ref<std::vector<char>()> generate) {
+  static std::mutex mutex;
+  static std::map<std::pair<uint64_t, uint64_t>, std::vector<char>> objects;
+  const XXH128_hash_t hash = XXH3_128bits(identity.data(), identity.size());
+  const std::pair key(hash.high64, hash.low64);
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto found = objects.find(key); found != objects.end())
+      return found->second;
+  }
+  std::vector<char> object = generate();
+  const std::lock_guard lock(mutex);
+  return objects.emplace(key, std::move(object)).first->second;
+}
+
 std::vector<char>
 qwen::cachedObject(llvm::StringRef identity,
                    llvm::function_ref<std::vector<char>()> generate) {
   const char *folder = cacheFolder();
   if (!folder)
-    return generate();
+    return rememberedObject(identity, generate);
   std::vector<char> found;
   llvm::FileCache cache =
       valueOf(llvm::localCache("code", "code", folder,

@@ -102,7 +102,7 @@ forTokenBlocks(const Context *context, int32_t thread, OpId op,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// The pages of a sequence: that of `token`.
+/// The pages of the sequence that `token` belongs to.
 struct CachePages {
   const Context *context;
   const CacheLayout &layout;

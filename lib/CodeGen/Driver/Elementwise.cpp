@@ -110,14 +110,19 @@ QWEN_ENTRY(RmsNormQ8, RmsNorm) {
   const RmsNormArguments of = arguments;
   const float *w = weightsAt(context, of.weight);
   const Floats in = floatsAt(context, of.in);
-  const Quantized out = quantizedAt(context, of.out, of.k);
   const CountOfCall &count = context->counts[of.count];
+  const Quantized out =
+      quantizedAt(context, of.out, of.k, fixed.tiles, count.number);
   forTokens(context, thread, count, of.gathers != 0,
             [&](int64_t i, int64_t token) QWEN_SPECIALISED_LAMBDA {
-              const Quantized y = out.of(i);
-              flag(count, i, of.op,
-                   fixed.kernel(in.of(token), w, of.k, of.eps, y.codes,
-                                y.scales, y.sums));
+              const int32_t bad =
+                  out.write(i, 0, of.k, fixed.scratch,
+                            [&](int8_t *q, float *d, int32_t *sums)
+                                QWEN_SPECIALISED_LAMBDA {
+                                  return fixed.kernel(in.of(token), w, of.k,
+                                                      of.eps, q, d, sums);
+                                });
+              flag(count, i, of.op, bad);
             });
 }
 
@@ -149,13 +154,18 @@ QWEN_ENTRY(HeadNorm, RmsNorm) {
 QWEN_ENTRY(Quantize, Quantize) {
   const QuantizeArguments of = arguments;
   const Floats in = floatsAt(context, of.in);
-  const Quantized out = quantizedAt(context, of.out, of.k);
   const CountOfCall &count = context->counts[of.count];
+  const Quantized out =
+      quantizedAt(context, of.out, of.k, fixed.tiles, count.number);
   forUnits(context, thread, count.number,
            [&](int64_t token) QWEN_SPECIALISED_LAMBDA {
-             const Quantized y = out.of(token);
-             flag(count, token, of.op,
-                  fixed.kernel(in.of(token), of.k, y.codes, y.scales, y.sums));
+             const int32_t bad = out.write(
+                 token, 0, of.k, fixed.scratch,
+                 [&](int8_t *q, float *d, int32_t *sums)
+                     QWEN_SPECIALISED_LAMBDA {
+                       return fixed.kernel(in.of(token), of.k, q, d, sums);
+                     });
+             flag(count, token, of.op, bad);
            });
 }
 
@@ -191,16 +201,22 @@ QWEN_ENTRY(TurnQ8, Turn) {
   const TurnArguments of = arguments;
   const float *rotation = weightsAt(context, of.rotation);
   const Floats in = floatsAt(context, of.in);
-  const Quantized out = quantizedAt(context, of.out, of.k);
-  float *turned = fixed.scratch + of.k;
+  float *turned = fixed.scratch + alignTo(of.k, kActivationBlock);
   const CountOfCall &count = context->counts[of.count];
+  const Quantized out =
+      quantizedAt(context, of.out, of.k, fixed.tiles, count.number);
   forUnits(context, thread, count.number,
            [&](int64_t token) QWEN_SPECIALISED_LAMBDA {
-             const Quantized y = out.of(token);
              turnToken(of, rotation, fixed.kernel, in.of(token), fixed.scratch,
                        turned);
-             flag(count, token, of.op,
-                  fixed.quantize(turned, of.k, y.codes, y.scales, y.sums));
+             // The values before the last turn are no longer needed.
+             const int32_t bad =
+                 out.write(token, 0, of.k, fixed.scratch,
+                           [&](int8_t *q, float *d,
+                               int32_t *sums) QWEN_SPECIALISED_LAMBDA {
+                             return fixed.quantize(turned, of.k, q, d, sums);
+                           });
+             flag(count, token, of.op, bad);
            });
 }
 
@@ -246,29 +262,29 @@ QWEN_SPECIALISED static void gateF32(const Context *context, int32_t thread,
 /// Calls compute(token, first, size, codes, scales, sums) for the blocks of
 /// each call, and flags the token if that returns not 0.
 template <typename Arguments, typename Compute>
-QWEN_SPECIALISED static void blocksQ8(const Context *context, int32_t thread,
-                                      const Arguments &of,
-                                      const Compute &compute) {
-  const Quantized out = quantizedAt(context, of.out, of.k);
+QWEN_SPECIALISED static void
+blocksQ8(const Context *context, int32_t thread, const Arguments &of,
+         const TokenTiles &tiles, const Compute &compute) {
   const CountOfCall &count = context->counts[of.count];
-  forBlocks(context, thread, count.number, of.k,
-            [&](int64_t token, int64_t first, int64_t size)
-                QWEN_SPECIALISED_LAMBDA {
-                  const Quantized y = out.of(token);
-                  flag(count, token, of.op,
-                       compute(token, first, size, y.codes + first,
-                               y.scales + first / kActivationBlock,
-                               y.sums + first / kGroup));
-                });
+  const Quantized out = quantizedAt(context, of.out, of.k, tiles, count.number);
+  forBlocks(
+      context, thread, count.number, of.k,
+      [&](int64_t token, int64_t first, int64_t size) QWEN_SPECIALISED_LAMBDA {
+        writeBlocks(count, of.op, out, token, first, size,
+                    [&](int8_t *q, float *d, int32_t *sums)
+                        QWEN_SPECIALISED_LAMBDA {
+                          return compute(token, first, size, q, d, sums);
+                        });
+      });
 }
 
 /// Likewise calls compute(in, gate, size, codes, scales, sums).
 template <typename Compute>
-QWEN_SPECIALISED static void gateQ8(const Context *context, int32_t thread,
-                                    const GateArguments &of,
-                                    const Compute &compute) {
+QWEN_SPECIALISED static void
+gateQ8(const Context *context, int32_t thread, const GateArguments &of,
+       const TokenTiles &tiles, const Compute &compute) {
   const Floats in = floatsAt(context, of.in), gate = floatsAt(context, of.gate);
-  blocksQ8(context, thread, of,
+  blocksQ8(context, thread, of, tiles,
            [&](int64_t token, int64_t first, int64_t size, int8_t *q, float *d,
                int32_t *s) QWEN_SPECIALISED_LAMBDA {
              return compute(in.of(token) + first, gate.of(token) + first, size,
@@ -281,9 +297,9 @@ QWEN_SPECIALISED static void gateQ8(const Context *context, int32_t thread,
 template <typename Compute, typename Quantize>
 QWEN_SPECIALISED static void
 gateThenQuantize(const Context *context, int32_t thread,
-                 const GateArguments &of, const Compute &compute,
-                 const Quantize &quantize) {
-  gateQ8(context, thread, of,
+                 const GateArguments &of, const TokenTiles &tiles,
+                 const Compute &compute, const Quantize &quantize) {
+  gateQ8(context, thread, of, tiles,
          [&](const float *x, const float *gate, int64_t size, int8_t *q,
              float *d, int32_t *s) QWEN_SPECIALISED_LAMBDA {
            float gated[kStackValues];
@@ -301,7 +317,9 @@ QWEN_ENTRY(SwiGluF32, Gate) {
 
 QWEN_ENTRY(SwiGluQ8, Gate) {
   const GateArguments of = arguments;
-  gateQ8(context, thread, of,
+  if (isGateInProduct(fixed.inProduct, context->counts[of.count].number))
+    return;
+  gateQ8(context, thread, of, fixed.tiles,
          [&](const float *x, const float *gate, int64_t size, int8_t *q,
              float *d, int32_t *s) QWEN_SPECIALISED_LAMBDA {
            return fixed.kernel(gate, x, size, q, d, s);
@@ -311,7 +329,7 @@ QWEN_ENTRY(SwiGluQ8, Gate) {
 QWEN_ENTRY(SwiGluHadamardQ8, Gate) {
   const GateArguments of = arguments;
   gateThenQuantize(
-      context, thread, of,
+      context, thread, of, fixed.tiles,
       [&](const float *x, const float *gate, int64_t size, float *y)
           QWEN_SPECIALISED_LAMBDA { fixed.kernel(gate, x, size, y); },
       fixed.transform);
@@ -324,7 +342,8 @@ QWEN_ENTRY(GateF32, Gate) {
 
 QWEN_ENTRY(GateQ8, Gate) {
   const GateArguments of = arguments;
-  gateThenQuantize(context, thread, of, fixed.kernel, fixed.quantize);
+  gateThenQuantize(context, thread, of, fixed.tiles, fixed.kernel,
+                   fixed.quantize);
 }
 
 /// Calls compute(in, size, out) for the blocks of each call.
@@ -345,10 +364,10 @@ QWEN_SPECIALISED static void mapF32(const Context *context, int32_t thread,
 template <typename Compute, typename Quantize>
 QWEN_SPECIALISED static void
 mapThenQuantize(const Context *context, int32_t thread,
-                const QuantizeArguments &of, const Compute &compute,
-                const Quantize &quantize) {
+                const QuantizeArguments &of, const TokenTiles &tiles,
+                const Compute &compute, const Quantize &quantize) {
   const Floats in = floatsAt(context, of.in);
-  blocksQ8(context, thread, of,
+  blocksQ8(context, thread, of, tiles,
            [&](int64_t token, int64_t first, int64_t size, int8_t *q, float *d,
                int32_t *s) QWEN_SPECIALISED_LAMBDA {
              float mapped[kStackValues];
@@ -369,7 +388,8 @@ QWEN_ENTRY(Hadamard, Quantize) {
   }                                                                            \
   QWEN_ENTRY(Map##Q8, Quantize) {                                              \
     const QuantizeArguments of = arguments;                                    \
-    mapThenQuantize(context, thread, of, fixed.kernel, fixed.quantize);        \
+    mapThenQuantize(context, thread, of, fixed.tiles, fixed.kernel,            \
+                    fixed.quantize);                                           \
   }
 #include "qwen/ABI/ElementMaps.def"
 

@@ -104,9 +104,10 @@ static bool isRun(const Choices &choices, int64_t place, int64_t count) {
 }
 
 /// The activations of the tokens of `count` choices: where they lie, or copied
-/// to `scratch`.
+/// to `scratch` as a kernel that takes `tiles` needs them.
 static FloatInput gather(const FloatInput &input, const Choices &choices,
-                         int64_t place, int64_t count, float *scratch) {
+                         int64_t place, int64_t count, const TokenTiles &,
+                         float *scratch) {
   if (isRun(choices, place, count))
     return {input.x + choices.token(place) * input.k, input.k};
   for (int64_t i = 0; i < count; ++i)
@@ -115,22 +116,30 @@ static FloatInput gather(const FloatInput &input, const Choices &choices,
   return {scratch, input.k};
 }
 
+/// Memory for the activations of an expert's `count` tokens.
+QWEN_SPECIALISED static Quantized expertTokens(int64_t k, int64_t count,
+                                               const TokenTiles &tiles,
+                                               float *scratch) {
+  float *scales = scratch + kExpertTokens * alignTo(k, kActivationBlock) / 4,
+        *sums = scales + kExpertTokens * ceilDiv(k, kActivationBlock);
+  return {reinterpret_cast<int8_t *>(scratch),
+          scales,
+          reinterpret_cast<int32_t *>(sums),
+          k,
+          tiles.layoutInfo(),
+          tiles.inTiles(count)};
+}
+
 static QuantizedInput gather(const QuantizedInput &input,
                              const Choices &choices, int64_t place,
-                             int64_t count, float *scratch) {
-  if (isRun(choices, place, count))
-    return {input.of(choices.token(place))};
-  const int64_t k = input.k, blocks = ceilDiv(k, kActivationBlock);
-  float *scales = scratch + kExpertTokens * (k / 4);
-  const Quantized to = {
-      reinterpret_cast<int8_t *>(scratch), scales,
-      reinterpret_cast<int32_t *>(scales + kExpertTokens * blocks), k, k};
-  for (int64_t i = 0; i < count; ++i) {
-    const Quantized x = input.of(choices.token(place + i)), y = to.of(i);
-    copyValues(x.codes, k, y.codes);
-    copyValues(x.scales, blocks, y.scales);
-    copyValues(x.sums, k / kGroup, y.sums);
-  }
+                             int64_t count, const TokenTiles &tiles,
+                             float *scratch) {
+  const Quantized to = expertTokens(input.k, count, tiles, scratch);
+  const int64_t first = choices.token(place);
+  if (to.inTiles == 0 && first >= input.inTiles && isRun(choices, place, count))
+    return {input.from(first)};
+  for (int64_t i = 0; i < count; ++i)
+    copyToken(input, choices.token(place + i), to, i);
   return {to};
 }
 
@@ -191,7 +200,8 @@ expertsUp(const Context *context, int32_t thread, const ExpertsUpArguments &of,
   float *results = fixed.scratch, *gathered = results + kExpertValues;
   const auto multiplyStrip = [&](int64_t e, Range blocks, int64_t place,
                                  int64_t count) QWEN_SPECIALISED_LAMBDA {
-    const Input x = gather(input, choices, place, count, gathered);
+    const Input x = gather(input, choices, place, count,
+                           fixed.product.tiles[0].tokens, gathered);
     // As many blocks as the results have room for, and SwiGLU takes.
     constexpr int64_t most = kStackValues / kActivationBlock;
     const int64_t step =
@@ -253,11 +263,10 @@ expertsUp(const Context *context, int32_t thread, const ExpertsUpArguments &of,
   expertsUp(context, thread, of, input, fixed,
             [&](int64_t place, int64_t token, int64_t first, int64_t size,
                 const float *gate, const float *up) QWEN_SPECIALISED_LAMBDA {
-              const Quantized y = out.of(place);
               flag(context->counts[of.count], token, of.op,
-                   fixed.swiGluQ8(gate, up, size, y.codes + first,
-                                  y.scales + first / kActivationBlock,
-                                  y.sums + first / kGroup));
+                   fixed.swiGluQ8(gate, up, size, out.codeOf(place, first),
+                                  out.scaleOf(place, first / kActivationBlock),
+                                  out.sumsOf(place) + first / kGroup));
             });
 }
 
@@ -270,7 +279,9 @@ QWEN_ENTRY(ExpertsUpF32, ExpertsUp) {
 QWEN_ENTRY(ExpertsUpQ8, ExpertsUp) {
   const ExpertsUpArguments of = arguments;
   expertsUp(context, thread, of,
-            QuantizedInput{quantizedAt(context, of.in, fixed.k)}, fixed);
+            QuantizedInput{quantizedAt(context, of.in, fixed.k, fixed.inTiles,
+                                       context->counts[of.count].number)},
+            fixed);
 }
 
 //===----------------------------------------------------------------------===//
@@ -299,7 +310,7 @@ sumExperts(const Context *context, const ExpertsDownArguments &of,
   for (int64_t e = 0; e < fixed.experts; ++e)
     forStrips(choices.of(e), [&](int64_t place,
                                  int64_t count) QWEN_SPECIALISED_LAMBDA {
-      const Input x = inputFrom(place);
+      const Input x = inputFrom(place, count);
       const int64_t step = kExpertValues / kPanelOutputs / count;
       for (int64_t panel = range.begin; panel < range.end; panel += step) {
         const int64_t size =
@@ -348,7 +359,7 @@ QWEN_ENTRY(ExpertsDownF32, ExpertsDown) {
   const ExpertsDownArguments of = arguments;
   const FloatInput in = {arenaAt(context, of.in.at), fixed.k};
   expertsDown<FloatInput>(context, thread, of, fixed,
-                          [&](int64_t place) QWEN_SPECIALISED_LAMBDA {
+                          [&](int64_t place, int64_t) QWEN_SPECIALISED_LAMBDA {
                             return FloatInput{in.x + place * in.k, in.k};
                           });
 }
@@ -356,8 +367,16 @@ QWEN_ENTRY(ExpertsDownF32, ExpertsDown) {
 QWEN_ENTRY(ExpertsDownQ8, ExpertsDown) {
   const ExpertsDownArguments of = arguments;
   const Quantized in = quantizedAt(context, of.in, fixed.k);
-  expertsDown<QuantizedInput>(context, thread, of, fixed,
-                              [&](int64_t place) QWEN_SPECIALISED_LAMBDA {
-                                return QuantizedInput{in.of(place)};
-                              });
+  expertsDown<QuantizedInput>(
+      context, thread, of, fixed,
+      [&](int64_t place, int64_t count) QWEN_SPECIALISED_LAMBDA {
+        const Quantized to =
+            expertTokens(fixed.k, count, fixed.product.tiles[0].tokens,
+                         fixed.scratch + kExpertValues);
+        if (to.inTiles == 0)
+          return QuantizedInput{in.from(place)};
+        for (int64_t i = 0; i < count; ++i)
+          copyToken(in, place + i, to, i);
+        return QuantizedInput{to};
+      });
 }

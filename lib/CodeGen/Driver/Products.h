@@ -22,13 +22,13 @@ struct FloatInput {
   }
 };
 
-/// Activations of a product of integers. Tokens have no gap between them.
+/// Activations of a product of integers.
 struct QuantizedInput : Quantized {
   QWEN_SPECIALISED void call(LinearQ8Fn *kernel, int64_t token,
                              const uint8_t *weights, const float *bias,
                              const float *residual, float *out, int64_t m,
                              int64_t stride, Range panels) const {
-    const Quantized x = of(token);
+    const Quantized x = from(token);
     kernel(x.codes, x.scales, x.sums, weights, bias, residual, out, m, k,
            stride, panels.begin, panels.end);
   }
@@ -47,16 +47,6 @@ template <typename Fn> struct Product {
 /// between kernels: 64 KiB and 1 MiB as int8.
 inline constexpr int64_t kFirstCacheLength = 4096, kSecondCacheLength = 65536;
 
-/// How many of `left` tokens a tile multiplies: none if they are few, or the
-/// largest multiple of its M, and the tokens behind that multiple if its kernel
-/// is fast for so many.
-template <typename Fn>
-QWEN_SPECIALISED int64_t tokensTaken(const DriverTile<Fn> &tile, int64_t left) {
-  const int64_t behind = left % tile.m;
-  const bool takesAll = tile.rest > 0 && behind >= tile.rest;
-  return left < tile.least ? 0 : takesAll ? left : left - behind;
-}
-
 /// Multiplies `tokens` with `panels`. Tokens are independent, so the split
 /// never shows in the result.
 template <typename Input, typename Fn>
@@ -66,7 +56,7 @@ QWEN_SPECIALISED void multiplyTokens(const Input &input, const Product<Fn> &of,
 #pragma clang loop unroll(full)
   for (int64_t i = 0; i < of.fixed.tileCount; ++i) {
     const DriverTile<Fn> &tile = of.fixed.tiles[i];
-    const int64_t count = tokensTaken(tile, tokens.end - token);
+    const int64_t count = tile.tokens.take(tokens.end - token);
     if (count > 0)
       input.call(tile.kernel, token, of.weights, of.bias,
                  of.residual ? of.residual + token * of.stride : nullptr,
@@ -88,12 +78,12 @@ QWEN_SPECIALISED void multiply(const Input &input, const Product<Fn> &of,
 #pragma clang loop unroll(full)
   for (int64_t i = 0; i < of.fixed.tileCount; ++i) {
     const DriverTile<Fn> &tile = of.fixed.tiles[i];
-    single |= tile.m == of.m && tile.least <= of.m;
-    largest = std::max(largest, tile.m);
+    single |= tile.tokens.multiple == of.m && tile.tokens.take(of.m) == of.m;
+    largest = std::max<int64_t>(largest, tile.tokens.multiple);
   }
   // `cached` is for calls in which the first tile multiplies all tokens. Other
   // kernels read the same panels again, which then must be in a cache.
-  const int64_t ofFirst = tokensTaken(of.fixed.tiles[0], of.m);
+  const int64_t ofFirst = of.fixed.tiles[0].tokens.take(of.m);
   const int64_t most = ofFirst == of.m ? int64_t{of.fixed.cached}
                        : ofFirst == 0  ? kFirstCacheLength
                                        : kSecondCacheLength;

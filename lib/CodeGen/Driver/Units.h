@@ -74,12 +74,12 @@ inline Range shareOf(const Context *context, int32_t thread, int64_t units) {
 
 /// The number of units that threads have as shares. The others are the tail: an
 /// eighth, but none for one thread, or if the first thread's share of that
-/// eighth is less than twice `together` units.
+/// eighth has no more than `together` units.
 inline int64_t sharedUnits(const Context *context, int64_t units,
                            int64_t together) {
   const int64_t eighth = units >> 3;
   const int64_t ofFirst = shareOf(context, 0, eighth).end;
-  return ofFirst >= 2 * together && ofFirst < eighth ? units - eighth : units;
+  return ofFirst > together && ofFirst < eighth ? units - eighth : units;
 }
 
 /// Steals units of the tail, which begins at `shared`: half of the thread's

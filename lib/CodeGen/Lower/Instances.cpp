@@ -76,19 +76,20 @@ std::string Instances::instance(const DriverCall &call) {
 
 /// The GEMM, the kernels for fewer tokens that run where it and the GEMV do,
 /// from the largest M on, and the GEMV.
-static SmallVector<const KernelInfo *> tilesOf(const KernelInfo &gemv,
-                                               const KernelInfo &gemm) {
+static SmallVector<ProductPlan::Tile> tilesOf(const KernelInfo &gemv,
+                                              const KernelInfo &gemm) {
   std::map<int64_t, const KernelInfo *, std::greater<>> tiles;
   const CpuFeatureSet features = gemv.features() | gemm.features();
-  const int64_t least = tokenSplit(gemm).least;
+  const int64_t least = tokenTiles(gemm).least;
   for (const KernelInfo &kernel : kernelTable())
     if (kernel.op == gemv.op && kernel.format == gemv.format &&
         kernel.m < least && kernel.name != gemm.name &&
         features.containsAll(kernel.features()))
       tiles[kernel.m] = &kernel;
   tiles[1] = &gemv;
-  SmallVector<const KernelInfo *> result = {&gemm};
-  llvm::append_range(result, llvm::make_second_range(tiles));
+  SmallVector<ProductPlan::Tile> result = {{&gemm, tokenTiles(gemm)}};
+  for (const KernelInfo *kernel : llvm::make_second_range(tiles))
+    result.push_back({kernel, tokenTiles(*kernel)});
   return result;
 }
 

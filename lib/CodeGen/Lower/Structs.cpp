@@ -2,7 +2,6 @@
 
 #include "qwen/CodeGen/FunctionTypes.h"
 #include "qwen/CodeGen/Lower/Lower.h"
-#include "qwen/CodeGen/Schedule/Schedule.h"
 #include "qwen/Dialect/QwenDialect.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -46,23 +45,21 @@ static Value addressOf(ImplicitLocOpBuilder &builder, KernelAttr kernel) {
       .getResult(0);
 }
 
-/// Appends the value of a field, and the number of tiles behind their address.
+/// Appends the value of a field, and the number of structs behind their
+/// address.
 static void append(SmallVectorImpl<Value> &values,
                    ImplicitLocOpBuilder &builder, Attribute field) {
-  const auto i64 = [&](int64_t number) -> Value {
-    return arith::ConstantIntOp::create(builder, number, 64);
-  };
   if (auto kernel = dyn_cast<KernelAttr>(field)) {
     values.push_back(addressOf(builder, kernel));
   } else if (auto list = dyn_cast<ArrayAttr>(field)) {
-    SmallVector<Value> tiles; // Each a DriverTile.
-    for (auto tile : list.getAsRange<KernelAttr>()) {
-      const TokenSplit split = tokenSplit(*tile.getInfo());
-      tiles.append({addressOf(builder, tile), i64(split.multiple),
-                    i64(split.least), i64(split.rest)});
-    }
-    values.append(
-        {store(builder, tiles), i64(static_cast<int64_t>(list.size()))});
+    // Structs in memory, and their number.
+    SmallVector<Value> elements;
+    for (auto fields : list.getAsRange<ArrayAttr>())
+      for (Attribute each : fields)
+        append(elements, builder, each);
+    values.append({store(builder, elements),
+                   arith::ConstantIntOp::create(
+                       builder, static_cast<int64_t>(list.size()), 64)});
   } else if (auto type = dyn_cast<TypeAttr>(field)) {
     auto memory = dyn_cast<MemRefType>(type.getValue());
     values.push_back(memory

@@ -14,7 +14,9 @@
 //
 // For p.v, the weights of a tile become codes first. smmla multiplies 8 values
 // of two heads and of two columns: a tile puts the codes of its heads in pairs,
-// and zips chunks of 4 where it loads them.
+// and zips chunks of 4 where it loads them. AVX2 multiplies weights as words of
+// 16 bits, and widens chunks where it loads them: its instruction for bytes has
+// sums for 7 bits of weights only.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,8 +36,7 @@ public:
   /// reads the page again from the first cache.
   void emit() {
     if (!isScores || inPairs)
-      codes = b.scratch((schedule.tokens + 1) *
-                        (isScores ? kStackValues : kPageTokens));
+      codes = b.scratch((schedule.tokens + 1) * rowBytes);
     if (!isScores) {
       if (!isUnsigned) {
         offsetRow = b.at(codes, schedule.tokens * kPageTokens);
@@ -93,7 +94,7 @@ private:
       return rows;
     const Type eight = b.getI64Type();
     for (int64_t head = 0; head < heads; head += 2)
-      pairs.push_back(b.at(codes, head * kStackValues));
+      pairs.push_back(b.at(codes, head * rowBytes));
     b.loop(0, headDim, kPairStep, [&](Value i) {
       for (int64_t head = 0; head < alignTo(heads, 2); ++head) {
         Value value = head < heads ? b.load(eight, b.at(rows[size_t(head)], i))
@@ -137,9 +138,9 @@ private:
     factors.clear();
     Values rows;
     for (int64_t head = 0; head < heads; ++head) {
-      Value to = b.at(codes, inPairs ? head / 2 * 2 * kPageTokens +
-                                           head % 2 * kPairStep
-                                     : head * kPageTokens);
+      Value to =
+          b.at(codes, inPairs ? head / 2 * 2 * rowBytes + head % 2 * kPairStep
+                              : head * rowBytes);
       if (!inPairs || head % 2 == 0)
         rows.push_back(to);
       encodeRow(b.at(argument, b.add(first, head), kPageTokens * 4), to);
@@ -178,8 +179,9 @@ private:
       if (offsetRow)
         rounded = b.sub(rounded, kMostInteger);
       const int64_t slot = int64_t(i) * isa.lanes;
-      b.store(b.truncated(b.vector(isa.lanes, b.i8), rounded),
-              b.at(to, inPairs ? slot + slot / kPairStep * kPairStep : slot));
+      b.store(b.truncated(b.vector(isa.lanes, inWords ? b.i16 : b.i8), rounded),
+              b.at(to, inPairs ? slot + slot / kPairStep * kPairStep
+                               : slot * bytesOfCode));
     }
   }
 
@@ -212,8 +214,9 @@ private:
         return b.loop(0, count, length, sums, [&](Value i, ValueRange carried) {
           readAhead(ahead, i, length);
           const Step step = {i, length, vectors, chunks, rows};
-          return inPairs ? addPairs(step, carried)
-                         : addStep(tileIsa, step, carried);
+          return inPairs   ? addPairs(step, carried)
+                 : inWords ? addWords(step, carried)
+                           : addStep(tileIsa, step, carried);
         });
       };
     };
@@ -235,6 +238,12 @@ private:
   /// Dot `i` of [heads][vectors].
   Value dotOf(ArrayRef<Value> sums, int64_t heads, int64_t vectors, int64_t i) {
     const int64_t head = i / vectors, v = i % vectors;
+    if (inWords) {
+      // Two values of a chunk in each lane.
+      Value low = sums[size_t(2 * i)], high = sums[size_t(2 * i + 1)];
+      return b.add(b.shuffle(low, high, {0, 2, 4, 6, 8, 10, 12, 14}),
+                   b.shuffle(low, high, {1, 3, 5, 7, 9, 11, 13, 15}));
+    }
     if (!inPairs)
       return offsetRow
                  ? b.add(sums[size_t(i)], sums[size_t(heads * vectors + v)])
@@ -330,6 +339,35 @@ private:
     return sums;
   }
 
+  /// 8 columns are two vectors of words, whose products are added in pairs.
+  Values addWords(const Step &step, ValueRange carried) {
+    const auto &[i, length, vectors, chunks, rows] = step;
+    const VectorType words = b.vector(16, b.i16);
+    Values sums = carried;
+    Value from = b.at(chunks, b.mul(b.div(i, kCodeChunk), chunkBytes));
+    for (int64_t at = 0; at < length; at += kCodeChunk) {
+      Values matrix;
+      for (int64_t half = 0; half < 2 * vectors; ++half)
+        matrix.push_back(arith::ExtSIOp::create(
+            b, words, b.load(b.vector(16, b.i8), b.at(from, half * 16))));
+      from = b.at(from, chunkBytes);
+      size_t sum = 0;
+      for (Value row : rows) {
+        Value chunk = b.load(b.getI64Type(), b.at(row, b.add(i, at), 2));
+        Value x = b.bitcast(words, b.splat(b.vector(4, b.getI64Type()), chunk));
+        for (Value w : matrix) {
+          Value products = b.intrinsic(sums[sum].getType(),
+                                       "llvm.x86.avx2.pmadd.wd", {x, w});
+          // LLVM would add the products of several chunks first, which take
+          // registers.
+          sums[sum] = b.opaque(b.add(sums[sum], products));
+          ++sum;
+        }
+      }
+    }
+    return sums;
+  }
+
   Values addStep(const IsaInfo &tileIsa, const Step &step, ValueRange carried) {
     const auto &[i, length, vectors, chunks, rows] = step;
     // vpdpbusd takes unsigned bytes first.
@@ -403,11 +441,18 @@ private:
   const PageDotsSchedule &schedule;
   const bool isScores = kernel.op == KernelOp::AttentionScores;
   const IsaInfo &isa = isaInfo(kernel.isa);
-  /// Whether heads are multiplied in pairs, and a vector has two sums.
-  const bool inPairs = isa.dot.kind == DotKind::Smmla;
-  const int64_t sumsOfVector = inPairs ? 2 : 1;
-  /// Whether an instruction takes weights as unsigned bytes (usmmla).
-  const bool isUnsigned = inPairs || isa.dot.kind == DotKind::Vpdpbusd;
+  /// Whether heads are multiplied in pairs, or weights as words. Then a vector
+  /// has two sums.
+  const bool inPairs = isa.dot.kind == DotKind::Smmla,
+             inWords = !isScores && isa.dot.kind == DotKind::Maddubs;
+  const int64_t sumsOfVector = inPairs || inWords ? 2 : 1;
+  /// The bytes of a code of a tile, and of all codes of a head.
+  const int64_t bytesOfCode = inWords ? 2 : 1,
+                rowBytes = isScores ? kStackValues : kPageTokens * bytesOfCode;
+  /// Whether an instruction takes weights from 0 to 254: as unsigned bytes
+  /// (usmmla) or in words.
+  const bool isUnsigned =
+      inPairs || inWords || isa.dot.kind == DotKind::Vpdpbusd;
   ProductBuilder b;
   /// Kernels of scores have a parameter more, the scale behind the page.
   const unsigned outIndex = isScores ? 3 : 2;
@@ -424,8 +469,8 @@ private:
               columns = isScores ? n : headDim,
               lineLength = isScores ? b.integer(kPageTokens) : headDim,
               chunkBytes = b.mul(lineLength, kCodeChunk);
-  /// The codes of a tile: of weights, or of queries in pairs. Of values: scales
-  /// of slots, and what a dot with each row is multiplied with.
+  /// The codes of a tile: of weights, or of queries in pairs or words. Of
+  /// values: scales of slots, and what a dot with each row is multiplied with.
   Value slotScales, codes, offsetRow;
   Values factors;
 };

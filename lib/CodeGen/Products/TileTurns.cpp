@@ -11,15 +11,12 @@ static constexpr int64_t kLag = 2;
 /// Stages whose scales are in memory: a step is not done before the second step
 /// after it.
 static constexpr int64_t kScaleStages = 4;
-/// Blocks of 128 values of 16 tokens whose lines are arranged at a time, at
-/// most: 1 MiB, half of the second cache.
-static constexpr int64_t kHeldBlocks = 512;
-/// The best size of a strip, in such blocks: sums and weights take their part
-/// of the cache. Fewer tiles of tokens unpack weights too often.
+/// The best size of a strip, in blocks of 128 values of 16 tokens: lines of
+/// 640 KiB, so that sums and weights have their part of the second cache. Fewer
+/// tiles of tokens unpack weights too often.
 static constexpr int64_t kStripBlocks = 320, kStripTiles = 6;
-/// Tiles of tokens of a strip for which arranging all of K is worth it. A
-/// longer K is arranged stage by stage, again for each panel.
-static constexpr int64_t kFewTiles = 2;
+/// Blocks of a strip that has the least tiles.
+static constexpr int64_t kMostBlocks = 2 * kMostTiledLength / kActivationBlock;
 
 //===----------------------------------------------------------------------===//
 // Parts of rows
@@ -72,23 +69,16 @@ void TileTurns::allocate() {
   dots = b.scratch(2 * shape.dots * kTileBytes);
   sums = b.scratch(2 * stripBytes);
   noSums = b.scratch(unitBytes);
-  tokenLines = b.scratch(kHeldBlocks * kBlockBytes);
-  tokenScales = b.scratch(kHeldBlocks * kLineBytes);
-  activationSums = b.scratch(kHeldBlocks * kLines * shape.sumBytes);
+  if (shape.sumBytes != 0)
+    activationSums = b.scratch(kMostBlocks * kLines * shape.sumBytes);
 }
 
+/// A strip has at most kMostBlocks, and at least the tiles of a unit.
 void TileTurns::sizeStrips() {
-  holdsStrip = b.isLess(blocks, kHeldBlocks / kFewTiles + 1);
-  heldBlocks = arith::SelectOp::create(b, holdsStrip, blocks, b.integer(depth));
-  // Two stages have lines where these are arranged stage by stage.
-  Value held = arith::SelectOp::create(b, holdsStrip, b.integer(kHeldBlocks),
-                                       b.integer(kHeldBlocks / 2));
-  Value best =
-      b.larger(b.div(b.integer(kStripBlocks), heldBlocks), kStripTiles);
-  Value most = b.smaller(b.div(held, heldBlocks), best);
-  Value unitCount = b.div(most, tokenTiles);
-  stripTokens =
-      b.smaller(b.mul(unitCount, sizes.tokens), b.integer(sizes.strip));
+  Value best = b.larger(b.div(b.integer(kStripBlocks), blocks), kStripTiles);
+  Value most = b.smaller(b.div(b.integer(kMostBlocks), blocks), best);
+  stripTokens = b.smaller(b.mul(b.div(most, tokenTiles), sizes.tokens),
+                          b.integer(sizes.strip));
 }
 
 void TileTurns::emit() {
@@ -100,14 +90,7 @@ void TileTurns::emit() {
       b.isLess(p.panelBegin, p.panelEnd),
       [&] {
         b.loop(0, p.m, stripTokens, [&](Value first) {
-          firstToken = first;
-          Value count = b.smaller(b.sub(p.m, first), stripTokens);
-          tiles = b.div(b.add(count, kLines - 1), kLines);
-          units = b.div(b.add(tiles, tokenTiles - 1), tokenTiles);
-          b.branch(
-              holdsStrip,
-              [&] { arrangeTokens(b.integer(0), blocks, b.integer(0)); },
-              [] {});
+          beginStrip(first);
           overPanels();
         });
       },
@@ -116,53 +99,21 @@ void TileTurns::emit() {
   p.finish();
 }
 
+void TileTurns::beginStrip(Value first) {
+  firstToken = first;
+  Value count = b.smaller(b.sub(p.m, first), stripTokens);
+  tiles = b.div(b.add(count, kLines - 1), kLines);
+  units = b.div(b.add(tiles, tokenTiles - 1), tokenTiles);
+  Value before = b.mul(b.div(first, kLines), blocks);
+  tokenLines = b.at(p.q, before, kBlockBytes);
+  tokenScales = b.at(p.d, before, kLineBytes);
+  if (shape.sumBytes != 0)
+    arrangeSums();
+}
+
 //===----------------------------------------------------------------------===//
-// Arranged activations
+// Sums of activations
 //===----------------------------------------------------------------------===//
-
-/// Arranges blocks [first, last) of the strip's tokens. `number` is the number
-/// of the first one.
-void TileTurns::arrangeTokens(Value first, Value last, Value number) {
-  b.loop(0, tiles, 1, [&](Value tile) {
-    Value token = b.add(firstToken, b.mul(tile, kLines));
-    Value of = b.add(number, b.mul(tile, heldBlocks));
-    arrangeLines(token, first, last, b.at(tokenLines, of, kBlockBytes));
-    arrangeFactors(token, first, last, of);
-  });
-}
-
-/// The number of tokens of the tile that begins with `token`. Further lines of
-/// the tile may have any values, because their sums are not stored.
-Value TileTurns::tokensFrom(Value token) {
-  return b.smaller(b.sub(p.m, token), b.integer(kLines));
-}
-
-/// The lines of blocks [first, last) of a tile of tokens from `token` on.
-void TileTurns::arrangeLines(Value token, Value first, Value last, Value to) {
-  static constexpr int64_t each = kActivationBlock / kLineBytes;
-  Value from = b.at(p.q, token, p.k);
-  Value begin = b.mul(first, each), end = b.mul(last, each);
-  Value whole = b.smaller(end, b.div(p.k, kLineBytes));
-  Value count = tokensFrom(token);
-  auto copyColumn = [&](Value column, function_ref<Value(Value)> loadLine) {
-    Value source = b.at(from, column, kLineBytes);
-    Value lines = b.at(to, b.sub(column, begin), kTileBytes);
-    b.loop(0, count, 1, [&](Value r) {
-      b.store(loadLine(b.at(source, r, p.k)), b.at(lines, r, kLineBytes));
-    });
-  };
-  b.loop(begin, whole, 1, [&](Value column) {
-    copyColumn(column, [&](Value at) { return b.load(bytes, at); });
-  });
-  // The last block may have fewer values.
-  b.loop(whole, end, 1, [&](Value column) {
-    Value mask = activeLanes(bytes, b.mul(column, kLineBytes), p.k);
-    copyColumn(column, [&](Value at) -> Value {
-      return LLVM::MaskedLoadOp::create(b, bytes, at, mask,
-                                        b.constant(bytes, 0), 1);
-    });
-  });
-}
 
 /// The lanes of a vector of `type` whose elements are in front of element
 /// `end`, if the first is element `begin`.
@@ -173,28 +124,22 @@ Value TileTurns::activeLanes(VectorType type, Value begin, Value end) {
                      {begin, end});
 }
 
-/// The scales and sums of blocks [first, last) of a tile of tokens from `token`
-/// on. `number` is the number of the first one.
-void TileTurns::arrangeFactors(Value token, Value first, Value last,
-                               Value number) {
+/// Arranges the sums of the strip's tokens, block by block of a tile. Tokens
+/// that the last tile lacks may have any sums, because theirs are not stored.
+void TileTurns::arrangeSums() {
   const VectorType type = b.vector(kBlockGroups, b.i32);
-  b.loop(0, tokensFrom(token), 1, [&](Value r) {
-    Value of = b.add(token, r);
-    Value scales = b.at(p.d, b.mul(of, blocks), 4);
-    Value allSums = b.at(p.sums, b.mul(of, groups), 4);
-    b.loop(first, last, 1, [&](Value block) {
-      Value place = b.add(number, b.sub(block, first));
-      b.store(b.load(b.f32, b.at(scales, block, 4)),
-              b.at(b.at(tokenScales, place, kLineBytes), r, 4));
-      if (shape.sumBytes == 0)
-        return;
+  b.loop(0, b.smaller(b.sub(p.m, firstToken), stripTokens), 1, [&](Value i) {
+    Value tile = b.div(i, kLines), row = b.sub(i, b.mul(tile, kLines));
+    Value from = b.at(p.sums, b.mul(b.add(firstToken, i), groups), 4);
+    b.loop(0, blocks, 1, [&](Value block) {
       Value group = b.mul(block, kBlockGroups);
       Value groupSums = LLVM::MaskedLoadOp::create(
-          b, type, b.at(allSums, group, 4), activeLanes(type, group, groups),
+          b, type, b.at(from, group, 4), activeLanes(type, group, groups),
           b.constant(type, 0), 4);
-      arrangeSums(
-          groupSums,
-          b.at(activationSums, b.add(b.mul(place, kLines), r), shape.sumBytes));
+      Value place = b.add(b.mul(tile, blocks), block);
+      arrangeSums(groupSums,
+                  b.at(activationSums, b.add(b.mul(place, kLines), row),
+                       shape.sumBytes));
     });
   });
 }
@@ -310,8 +255,8 @@ Values TileTurns::overUnits(Value panel, const Step &base, Value lines,
     Value second = b.integer(0);
     if (tokenTiles > 1)
       second = arith::SelectOp::create(b, b.isLess(b.add(tile, 1), tiles),
-                                       heldBlocks, second);
-    Value number = b.add(base.number, b.mul(tile, heldBlocks));
+                                       blocks, second);
+    Value number = b.add(base.number, b.mul(tile, blocks));
     Value unitSums = b.at(base.sums, unit, unitBytes);
     fetchAhead(panel, first, last, unit);
     return b.loop(first, last, 1, before, [&](Value block, ValueRange values) {
@@ -328,9 +273,6 @@ Values TileTurns::overUnits(Value panel, const Step &base, Value lines,
 Values TileTurns::stage(Value panel, Value number, Value first,
                         ValueRange carried) {
   Value last = b.smaller(blocks, b.add(first, depth));
-  Value odd = b.mul(b.bitAnd(number, 1), kHeldBlocks / 2);
-  Value place = arith::SelectOp::create(b, holdsStrip, first, odd);
-  b.branch(holdsStrip, [] {}, [&] { arrangeTokens(first, last, place); });
   Values panels;
   for (int64_t i = 0; i < shape.panels; ++i)
     panels.push_back(b.at(p.weights,
@@ -343,7 +285,7 @@ Values TileTurns::stage(Value panel, Value number, Value first,
     arrangeBlock(panels, block, b.at(weightLines, i, weightBytes),
                  b.at(scales, i, scaleBytes));
   });
-  const Step base = {place, b.integer(0), sumsOf(panel), scales};
+  const Step base = {first, b.integer(0), sumsOf(panel), scales};
   const Values after =
       overUnits(panel, base, weightLines, first, last, carried);
   // A single step would leave rows to the stage after the next.
@@ -402,7 +344,8 @@ void TileTurns::storePanels(Value panel) {
         place = b.sub(tile, b.mul(unit, tokenTiles));
       Value unitSums = b.at(from, unit, unitBytes);
       Value token = b.add(firstToken, b.mul(tile, kLines));
-      b.loop(0, tokensFrom(token), 1, [&](Value r) {
+      Value count = b.smaller(b.sub(p.m, token), b.integer(kLines));
+      b.loop(0, count, 1, [&](Value r) {
         Values row;
         for (int64_t i = 0; i < panels; ++i) {
           Value offset = b.integer(sumsAt(0, i));

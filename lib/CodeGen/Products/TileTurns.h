@@ -5,8 +5,7 @@
 // of 16 lines of 64 bytes. Its dots leave through memory, and AVX-512 scales
 // and adds them.
 //
-//   for each strip of tokens
-//     arrange its activations as lines of tile registers
+//   for each strip of tokens, whose activations lie as lines of tile registers
 //     for each panel of 16 outputs, or each two together
 //       for each `depth` groups along K: a stage
 //         unpack their weights as lines of tile registers
@@ -82,8 +81,8 @@ public:
 
 protected:
   /// A step whose dots are added later: the number of its block of activations
-  /// among the arranged ones, and the distance to the number of the unit's
-  /// second tile, or 0; the sums of the unit, and the scales of the weights.
+  /// in the strip, and the distance to the number of the unit's second tile, or
+  /// 0; the sums of the unit, and the scales of the weights.
   struct Step {
     Value number, second, sums, scales;
   };
@@ -163,9 +162,8 @@ private:
   void configure();
   void allocate();
   void sizeStrips();
-  void arrangeTokens(Value first, Value last, Value number);
-  void arrangeLines(Value token, Value first, Value last, Value to);
-  void arrangeFactors(Value token, Value first, Value last, Value number);
+  void beginStrip(Value first);
+  void arrangeSums();
   Value activeLanes(VectorType type, Value begin, Value end);
   void overPanels();
   Values stage(Value panel, Value number, Value first, ValueRange carried);
@@ -177,7 +175,6 @@ private:
   Step noStep();
   void storePanels(Value panel);
   Value sumsOf(Value panel);
-  Value tokensFrom(Value token);
   Value ofTile(const Step &step, int64_t tile) {
     return tile == 0 ? step.number : b.add(step.number, step.second);
   }
@@ -196,15 +193,13 @@ private:
   const Value groups = p.groups(), blocks = p.activationBlocks(),
               panelStride = p.panelStride();
   /// On the stack: lines and scales of weights; dots; the sums of a strip for
-  /// two panels, and the sums of steps that there are not; lines, scales and
-  /// sums of activations.
-  Value weightLines, weightScales, dots, sums, noSums, tokenLines, tokenScales,
-      activationSums;
-  /// Whether the lines of all blocks of a strip are arranged at once, the
-  /// blocks of a tile of tokens that are, and tokens of a strip.
-  Value holdsStrip, heldBlocks, stripTokens;
-  /// The strip: its first token, its tiles of tokens, its units.
-  Value firstToken, tiles, units;
+  /// two panels, and the sums of steps that there are not; sums of activations.
+  Value weightLines, weightScales, dots, sums, noSums, activationSums;
+  /// Tokens of a strip.
+  Value stripTokens;
+  /// The strip: its first token, its tiles of tokens, its units, and the lines
+  /// and scales of its activations.
+  Value firstToken, tiles, units, tokenLines, tokenScales;
 };
 
 } // namespace qwen

@@ -565,17 +565,17 @@ private:
                                                       : 0;
   /// The schedule of the code for vectors of 128 bits.
   const UnpackOnceSchedule fixed;
-  /// Tokens whose sums share a register: a bundle, which has as many registers
-  /// for a vector of outputs.
+  /// The tokens of a bundle, whose sums share registers: as many registers for
+  /// a vector of outputs as there are tokens.
   const int64_t bundleTokens = p.isa.dot.tokens;
 
   /// A panel has `vectors` vectors of outputs, and a bundle has
   /// `panelRegisters` registers of sums for them. A tile has `tileBundles`
   /// bundles, with `tileRegisters` registers of outputs each.
   int64_t vectors = 0, panelRegisters = 0, tileBundles = 0, tileRegisters = 0;
-  /// The first of these outputs in a panel; the strip, which has tokens
-  /// [firstToken, firstToken + stripBundles * bundleTokens); the block of 128
-  /// along K, and its groups of 32.
+  /// `output` is the first of a tile's outputs in a panel. The strip has tokens
+  /// [firstToken, firstToken + stripBundles * bundleTokens). `block` is a block
+  /// of 128 values along K, and `groups` are its groups of 32.
   Value output, firstToken, stripBundles, block;
   GroupSpan groups;
   /// Parts of the scratch. A block has its weights, scales and integers of

@@ -90,14 +90,17 @@ const KernelSchedule &qwen::scheduleOf(const KernelInfo &kernel) {
                          "'");
 }
 
-TokenSplit qwen::tokenSplit(const KernelInfo &kernel) {
-  const TokenSplit whole = {kernel.m, kernel.m, 0};
+TokenTiles qwen::tokenTiles(const KernelInfo &kernel) {
+  const TokenTiles whole = {.multiple = Tokens(kernel.m),
+                            .least = Tokens(kernel.m)};
   if (kernel.provider() != KernelProvider::MLIR)
     return whole;
   return std::visit(
       [&](const auto &loops) {
         if constexpr (requires { loops.rest; })
-          return TokenSplit{loops.tokens, loops.least, loops.rest};
+          return TokenTiles{LayoutId(int64_t(isaInfo(kernel.isa).dot.layout)),
+                            Tokens(loops.tokens), Tokens(loops.least),
+                            Tokens(loops.rest)};
         else
           return whole;
       },

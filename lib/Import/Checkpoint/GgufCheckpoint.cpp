@@ -8,8 +8,8 @@
 #include "qwen/Import/Checkpoint/Known.h"
 
 #include "qwen/ABI/Blocks.h"
-#include "qwen/ABI/DraftHead.h"
 #include "qwen/ABI/KernelABI.h"
+#include "qwen/ABI/Program.h"
 #include "qwen/Numerics/Math.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Support/JsonValue.h"

@@ -1,7 +1,7 @@
 //===- GgufNames.cpp - Names of tensors in GGUF files ---------------------===//
 
 #include "ModuleNames.h"
-#include "qwen/ABI/DraftHead.h"
+#include "qwen/ABI/Program.h"
 #include "qwen/Import/Checkpoint/GgufKeys.h"
 #include "qwen/Import/Checkpoint/ModelScope.h"
 

@@ -2,7 +2,7 @@
 
 #include "qwen/Import/Checkpoint/Checkpoint.h"
 
-#include "qwen/ABI/DraftHead.h"
+#include "qwen/ABI/Program.h"
 #include "qwen/Support/Error.h"
 #include "qwen/Weights/Sources.h"
 

@@ -10,7 +10,7 @@
 #include "LayerBuilder.h"
 
 #include "qwen/ABI/Caches.h"
-#include "qwen/ABI/DraftHead.h"
+#include "qwen/ABI/Program.h"
 #include "qwen/Weights/Sources.h"
 
 using namespace mlir;

@@ -15,7 +15,7 @@ Value LayerBuilder::embedding(Value ids) {
   EmbeddingOp::Properties gather;
   gather.setWeight(embeddingWeight());
   return EmbeddingOp::create(builder, at("embed_tokens"),
-                             TypeRange(rowsLike(ids, config.hiddenSize)),
+                             TypeRange(typeLike(ids, config.hiddenSize)),
                              ValueRange(ids), gather);
 }
 
@@ -36,7 +36,7 @@ void LayerBuilder::rotateBy(Value positions) {
     frequencies.setScale(builder.getF32FloatAttr(static_cast<float>(scale)));
   auto table = RopeTableOp::create(
       builder, at("rotary_emb"),
-      {rowsLike(positions, rotations), rowsLike(positions, rotations)},
+      {typeLike(positions, rotations), typeLike(positions, rotations)},
       ValueRange(positions), frequencies);
   cos = table.getCos();
   sin = table.getSin();
@@ -49,7 +49,7 @@ Value LayerBuilder::linear(llvm::StringRef path, Value input, int64_t outputs,
   properties.setWeights(
       builder.getArrayAttr(weight(path + ".weight", {outputs, k}, traits)));
   return LinearOp::create(builder, at(path),
-                          TypeRange(rowsLike(input, outputs)),
+                          TypeRange(typeLike(input, outputs)),
                           ValueRange(input), properties)
       .getResult(0);
 }
@@ -186,13 +186,13 @@ Value LayerBuilder::experts(const std::string &path, const ExpertsShape &sizes,
     shared.push_back(mlp(path + ".shared_expert", input, sharedWidth));
   }
   const Type integers = builder.getI32Type();
-  const Type choices = rowsLike(input, active, integers);
+  const Type choices = typeLike(input, active, integers);
   RouteOp::Properties choice;
   if (normalized)
     choice.setNormalized(builder.getUnitAttr());
   auto route = RouteOp::create(
       builder, at(path + ".route"),
-      TypeRange({rowsLike(input, active + std::ssize(shared)), choices, choices,
+      TypeRange({typeLike(input, active + std::ssize(shared)), choices, choices,
                  RankedTensorType::get(count + 1, integers)}),
       logits, choice);
 
@@ -200,9 +200,9 @@ Value LayerBuilder::experts(const std::string &path, const ExpertsShape &sizes,
   ExpertsUpOp::Properties up;
   up.setGate(weight(tensors + "gate_proj.weight", {count, width, hidden}));
   up.setUp(weight(tensors + "up_proj.weight", {count, width, hidden}));
-  const Type hiddenRows = rowsLike(input, {active, width});
+  const Type hiddenType = typeLike(input, {active, width});
   const Value product = ExpertsUpOp::create(
-      builder, at(path + ".experts.gate_up_proj"), TypeRange(hiddenRows),
+      builder, at(path + ".experts.gate_up_proj"), TypeRange(hiddenType),
       ValueRange({input, route.getOrder(), route.getFirst()}), up);
   ExpertsDownOp::Properties down;
   down.setDown(weight(tensors + "down_proj.weight", {count, hidden, width}));
@@ -252,7 +252,7 @@ Value LayerBuilder::head(Value input) {
   else
     head.setWeight(matrix("lm_head.weight"));
   return LmHeadOp::create(builder, at("lm_head"),
-                          TypeRange(rowsLike(input, outputs)),
+                          TypeRange(typeLike(input, outputs)),
                           ValueRange(input), head);
 }
 

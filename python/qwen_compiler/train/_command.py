@@ -23,13 +23,13 @@ from tqdm import tqdm  # type: ignore
 from .._errors import Error
 from .._programs import program
 from ._data import windows
-from ._prepare import METHODS, new_folder, prepare, rounded_state, write_folder
+from ._prepare import METHODS, lay_in_cells, new_folder, prepare, rounded_state, write_folder
 from ._training import STATE, Diverged, Recipe, Training
 
 # What a learning rate is when none is given.
-RATES = {"qat": 1e-4, "lsq": 1e-4, "scales": 1e-4, "qalora": 1e-3, "lora": 2e-4}
+RATES = {"qat": 1e-4, "lsq": 5e-5, "scales": 1e-4, "qalora": 1e-3, "lora": 2e-4}
 HELD_OUT = 16
-# Options of which several values may be tried, and their types.
+# Options that may have several values to try, and their types.
 SWEPT: dict[str, Callable[[str], float]] = {"lr": float, "alpha": float, "temperature": float, "epochs": float, "batch": int, "rank": int, "seed": int}
 
 
@@ -244,7 +244,10 @@ def begin_training(options: argparse.Namespace, tokenizer: Any, data: Any, folde
     """The training of the options, where its state in the folder left it. Raises Error."""
     model = load_model(options.checkpoint, options.device)
     teacher = load_teacher(options, model, tokenizer) if options.teacher else None
+    floats: dict[int, Any] = {}
     if options.start:
+        if options.method == "lsq":
+            floats = {id(each): each.detach().clone() for each in model.parameters()}
         take_weights(model, options.start)
     if options.prune:
         remove_layers(model, pruned_layers(options))
@@ -256,6 +259,8 @@ def begin_training(options: argparse.Namespace, tokenizer: Any, data: Any, folde
     else:
         format = options.format or ("q4_m_32" if options.method == "qalora" else "q4_0")
         prepare(model, format, not options.no_activations, not options.no_lm_head, options.method, options.rank).to(options.device)
+        if options.method == "lsq":
+            lay_in_cells(model, floats)
     held = min(HELD_OUT, max(1, len(data) // 20))
     recipe = Recipe(options.lr or RATES[options.method], options.epochs, options.batch, options.seed, options.evaluations, options.temperature, options.alpha)
     # One of each part of the data, so that all of its kinds are measured.

@@ -23,6 +23,8 @@ nn = torch.nn
 EXACT = ("in_proj_a", "in_proj_b", "in_proj_ba", "shared_expert_gate")
 # Files of a checkpoint's folder that have neither weights nor a configuration.
 KEPT_FILES = ("tokenizer*", "vocab*", "merges*", "special_tokens_map.json", "added_tokens.json", "chat_template*", "*.tiktoken", "generation_config.json")
+# How far from the edge of its integer, in scales, a weight begins that the floats have beyond it.
+MARGIN = 0.2
 
 
 class Rounded:
@@ -62,6 +64,23 @@ class Learned(Rounded):
     def values(self, weight: Tensor, more: dict[str, Tensor]) -> Tensor:
         """The nearest multiples of the scales."""
         return round_weights(weight, self.format, more["scales"])
+
+
+def lay_in_cells(model: Any, floats: dict[int, Tensor]) -> None:
+    """Moves the weights of a model that `lsq` has prepared to where `floats`, by the ids of parameters, had them, but for what would change their
+    integers. A weight in the middle of two integers needs more steps to leave its own than a training has."""
+    reach = 0.5 - MARGIN
+    with torch.no_grad():
+        for module in model.modules():
+            for name, parts in getattr(module, "qwen_parts", {}).items():
+                weight = getattr(module, name)
+                if "scales" not in parts or id(weight) not in floats:
+                    continue
+                format, scales = module.qwen_rounding.method.format, getattr(module, f"{name}_scales")
+                _, integers, _ = _rules.learned_values(format, weight, scales)
+                d = _rules.spread(_rules.half(scales), _rules.RULES[format].block, weight.shape[-1])
+                place = torch.where(d == 0, 0, floats.pop(id(weight)) / d)
+                weight.copy_(place.clamp(integers - reach, integers + reach) * d)
 
 
 class Fixed(Rounded):

@@ -20,9 +20,9 @@ inline constexpr int64_t kDraftPositions = 2048;
 int64_t draftPagesOf(const Manifest &manifest);
 
 /// Drafts for answers of `engine` with the model of `draft`, which has the same
-/// tokens, and which no one else uses. The number of answers that it drafts for
-/// at once is that of the sequences of `draft`, or less if it lacks pages
-/// (draftPagesOf). Both engines must outlive the drafter.
+/// tokens, and which no one else uses. It drafts for as many answers at once as
+/// `draft` has sequences, or for fewer if `draft` lacks pages (draftPagesOf).
+/// Both engines must outlive the drafter.
 std::unique_ptr<Drafter> makeDraftModel(Engine &engine, Engine &draft);
 
 } // namespace qwen

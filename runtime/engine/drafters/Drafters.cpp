@@ -32,6 +32,13 @@ std::string qwen::whyNoDrafts(Speculate which, const Manifest &manifest) {
   return {};
 }
 
+std::string qwen::whyNoDrafts(const Engine &engine) {
+  if (engine.speculate() == Speculate::Off)
+    return {};
+  std::string why = whyNoDrafts(engine.speculate(), engine.manifest());
+  return why.empty() ? engine.whyNoSteps() : why;
+}
+
 std::unique_ptr<Drafter> qwen::makeDrafter(Speculate which, Engine &engine) {
   using MakeFn = std::unique_ptr<Drafter>(Engine &);
   constexpr std::array<MakeFn *, kSpeculates - 2> kMakes = {

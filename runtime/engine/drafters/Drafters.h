@@ -31,6 +31,10 @@ Speculate bestDrafter(const Manifest &manifest);
 /// helps; empty if they do.
 std::string whyNoDrafts(Speculate which, const Manifest &manifest);
 
+/// The same of the answers of an engine, which may also lack memory for drafts;
+/// empty as well if the engine is asked for none.
+std::string whyNoDrafts(const Engine &engine);
+
 /// The drafter of `which`; null if that is off or the model does not allow it.
 /// "auto" is Engine::draftEngine, if there is one, else the draft head, if
 /// there is one, with lookup beside it; else lookup. Only memory can lack.

@@ -16,7 +16,7 @@
 #include "engine/drafters/Drafters.h"
 
 #include "qwen/ABI/Blocks.h"
-#include "qwen/ABI/DraftHead.h"
+#include "qwen/ABI/Program.h"
 #include "qwen/Support/Error.h"
 
 #include <algorithm>

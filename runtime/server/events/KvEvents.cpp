@@ -147,8 +147,8 @@ void KvEvents::replay(const ReplayRequest &request) {
 // The form of vLLM
 //===----------------------------------------------------------------------===//
 
-/// What tells the blocks of a prompt from those of another with the same
-/// tokens: null, or a list of texts.
+/// What tells the blocks of a prompt from the blocks of another prompt with the
+/// same tokens: null, or a list of texts.
 static json blockKeys(const Identity &identity, int64_t first, int64_t count) {
   json keys = json::array();
   // A block without a parent stands for all that follow it.

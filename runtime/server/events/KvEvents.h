@@ -22,8 +22,8 @@
 
 namespace qwen::server {
 
-/// Batches that a replay can have: as many as those of vLLM, and no more bytes
-/// than that.
+/// What a replay can have: as many batches as a replay of vLLM, and no more
+/// than `bytes` bytes.
 struct ReplayLimits {
   size_t batches = 10'000;
   size_t bytes = size_t{64} << 20;
@@ -69,7 +69,7 @@ private:
 
   const std::unique_ptr<EventSockets> sockets;
   const ReplayLimits limits;
-  /// Makes names of pages differ from those of an earlier process.
+  /// Makes names of pages differ from the names in an earlier process.
   const uint64_t seed;
   /// The thread's own.
   std::deque<Batch> sent;

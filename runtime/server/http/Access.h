@@ -27,8 +27,8 @@ std::vector<std::string> keysOf(const std::string &text,
 void requireKey(const std::string &key, const std::string &place);
 
 /// Whether `host`, with or without a port in digits, names this machine, or is
-/// that of `listen`. A page that a browser got elsewhere has another host, even
-/// if its name leads here.
+/// the host of `listen`. A page that a browser got elsewhere has another host,
+/// even if its name leads here.
 bool isLocalHost(std::string_view host, std::string_view listen);
 
 /// Whether the page of an Origin may send requests. "*" allows all, and

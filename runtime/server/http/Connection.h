@@ -71,8 +71,8 @@ private:
   /// Drops the empty lines that some clients send behind a body. Returns false
   /// if the client sends nothing more, or too many of them.
   boost::asio::awaitable<bool> skipEmptyLines();
-  /// Reads the body. All its bytes count, also those of chunks' sizes and
-  /// extensions and of trailers.
+  /// Reads the body. All its bytes count, also the sizes and extensions of
+  /// chunks, and trailers.
   boost::asio::awaitable<boost::system::error_code> readBody(Parser &parser);
   /// Reads what is left of a request that was refused. To close a socket with
   /// unread bytes resets the connection, and the client may lose the answer.

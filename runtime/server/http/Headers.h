@@ -11,8 +11,9 @@
 
 namespace qwen::server {
 
-/// The headers that this server gives its answers, besides those of the body,
-/// of the connection and of CORS. A browser lets a page read all of them.
+/// The headers that this server gives its answers. Headers of the body, of the
+/// connection and of CORS are not among them. A browser lets a page read all of
+/// them.
 enum class AnswerHeader : uint8_t {
   AcceptEncoding,
   AccelBuffering,

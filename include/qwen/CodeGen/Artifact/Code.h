@@ -28,9 +28,9 @@ public:
 
   size_t parts() const { return list.size() + 1; }
 
-  /// A text of all that the code of part `i` depends on, if that does not
-  /// include the model: the part is a kernel. Otherwise "".
-  std::string identity(size_t i) const;
+  /// A text of all that the code of part `i` depends on: of a program, its
+  /// functions. "" of the entry table, which takes no time.
+  std::string identity(size_t i);
 
   /// The optimized code of part `i`. Throws Error.
   std::unique_ptr<llvm::Module> generate(size_t i, llvm::LLVMContext &context);

@@ -10,6 +10,7 @@
 #ifndef QWEN_CODEGEN_SCHEDULE_SCHEDULE_H
 #define QWEN_CODEGEN_SCHEDULE_SCHEDULE_H
 
+#include "qwen/ABI/DriverABI.h"
 #include "qwen/ABI/KernelTable.h"
 
 #include <string>
@@ -42,7 +43,8 @@ enum class Order : uint8_t {
 // strip     Tokens that share one unpacking of the weights.
 // depth     Groups of 32 along K that are unpacked at once, or whose integers
 //           of sub-blocks are.
-// panels    Panels of 16 outputs that share the arranging of activations.
+// panels    Panels of 16 outputs that share the arranging of activations. AMX:
+//           that are multiplied together.
 // bypass    Outputs of a call that has more than so many bytes of them bypass
 //           the caches, which they would only pass through; 0: no call's do.
 // least     Tokens from which the kernel is faster than the kernels of older
@@ -133,7 +135,7 @@ template <Order> struct TileTurnsSchedule {
   int64_t tokens = 16;
   int64_t strip = 512;
   int64_t depth = 8;
-  int64_t panels = 4;
+  int64_t panels = 2;
   int64_t bypass = 0;
   int64_t least = 16;
   int64_t rest = 8;
@@ -181,17 +183,8 @@ struct KernelSchedule {
 /// The schedule of a kernel whose provider is MLIR.
 const KernelSchedule &scheduleOf(const KernelInfo &kernel);
 
-/// How many tokens of a call a kernel should multiply.
-struct TokenSplit {
-  /// The kernel multiplies a multiple of this number.
-  int64_t multiple;
-  /// The fewest tokens that it should multiply.
-  int64_t least;
-  /// The fewest tokens behind the multiple that it should multiply, too; 0: it
-  /// can multiply none of them.
-  int64_t rest;
-};
-TokenSplit tokenSplit(const KernelInfo &kernel);
+/// The tokens that a kernel should multiply.
+TokenTiles tokenTiles(const KernelInfo &kernel);
 
 /// The schedule of `kernel` for vectors of 128 bits. SVE kernels use NEON's
 /// code there, and so the tile and unroll of NEON's kernel; for other kernels

@@ -51,9 +51,9 @@ struct ImportedModel {
   std::map<std::string, std::vector<std::string>, std::less<>> unusedTensors;
 };
 
-/// Builds those of `programs` that the checkpoint has in their order, with one
-/// qwen op for each operation of the model; `forward(%ids, %positions) ->
-/// logits` is the first. The location of an op is its path in its program's
+/// Builds the `programs` that the checkpoint has, in their order, with one qwen
+/// op for each operation of the model; `forward(%ids, %positions) -> logits` is
+/// the first. The location of an op is its path in its program's
 /// scope ("layers.0.self_attn.q_proj"), behind ModelScope::ops. Weights are
 /// symbols with the names of Checkpoint::weights(), and programs that read one
 /// weight share it; their values stay in the files.

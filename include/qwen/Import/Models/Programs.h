@@ -3,7 +3,7 @@
 #ifndef QWEN_IMPORT_MODELS_PROGRAMS_H
 #define QWEN_IMPORT_MODELS_PROGRAMS_H
 
-#include "qwen/ABI/DraftHead.h"
+#include "qwen/ABI/Program.h"
 #include "qwen/Dialect/QwenDialect.h"
 #include "qwen/Import/Checkpoint/Checkpoint.h"
 

@@ -13,8 +13,9 @@ struct CompletionParameters : ModelParameters,
                               AnswerParameters {
   /// What follows the answer; empty for nothing.
   std::string suffix;
-  /// Number of choices of which the answer has the best, those with the highest
-  /// mean logprob of a token; nothing for all of `choices`.
+  /// Number of choices that are generated. The answer has the best: their
+  /// tokens have the highest mean logprob. Nothing: the answer has all of
+  /// `choices`.
   std::optional<int64_t> bestOf;
 
   void setLogprobs(const nlohmann::ordered_json &value);

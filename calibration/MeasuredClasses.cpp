@@ -1,0 +1,158 @@
+//===- MeasuredClasses.cpp - What classes of matrices lose ----------------===//
+
+#include "calibration/MeasuredClasses.h"
+
+#include "calibration/Distillation.h"
+#include "calibration/Teacher.h"
+#include "engine/CpuCount.h"
+
+#include <algorithm>
+#include <numeric>
+
+using namespace qwen;
+
+std::string qwen::matrixClass(const std::string &matrix) {
+  llvm::StringRef name = matrix;
+  name.consume_back(".weight");
+  const auto [scope, inLayer] = name.split(".layers.");
+  if (inLayer.empty())
+    return name.rsplit('.').second.empty() ? name.str()
+                                           : name.rsplit('.').second.str();
+  // Behind the number of the layer, and without the last part.
+  return inLayer.split('.').second.rsplit('.').first.str();
+}
+
+namespace {
+/// One run of correctLosses().
+class Trial {
+public:
+  Trial(const QuantizeInput &given, const CalibrationText &text,
+        const MatrixFormats &plan, const CalibrationOptions &options)
+      : input(given), options(options),
+        chain(divide(programsOf(input.module).front())),
+        pool(usableThreads(static_cast<int>(options.threads))),
+        learned{{}, text.window, text.hash} {
+    input.formats = plan;
+    const int64_t windows = std::ssize(text.ids) / text.window;
+    for (int64_t i = 0; i < windows; ++i) {
+      const bool isHeldOut = i % kHeldOutWindows == kHeldOutWindows - 1;
+      const auto first = text.ids.begin() + i * text.window;
+      std::vector<int32_t> &to = isHeldOut ? heldOut : learned.ids;
+      to.insert(to.end(), first, first + text.window);
+    }
+    numbers.resize(heldOut.size() / static_cast<size_t>(text.window));
+    std::iota(numbers.begin(), numbers.end(), int64_t{0});
+  }
+
+  int64_t tokens() const { return std::ssize(heldOut); }
+  /// Asks what the floats answer, and lets the text choose integers.
+  void prepare();
+  /// The divergence where the matrices of `names` have integers.
+  double measure(const std::vector<std::string> &names, bool quantizesInputs);
+  std::vector<std::string> allNames() const {
+    std::vector<std::string> names;
+    names.reserve(integers.size());
+    for (const auto &entry : integers)
+      names.push_back(entry.first);
+    return names;
+  }
+
+private:
+  QuantizeInput input;
+  const CalibrationOptions &options;
+  const SublayerChain chain;
+  ThreadPool pool;
+  CalibrationText learned;
+  std::vector<int32_t> heldOut;
+  /// Of the windows that are held out.
+  std::vector<int64_t> numbers;
+  std::optional<Teacher> teacher;
+  std::map<std::string, WeightSourcePtr> floats, integers;
+};
+} // namespace
+
+void Trial::prepare() {
+  TextRun run(input.module, input.weights, heldOut, learned.window, pool);
+  run.embed(chain.embedding);
+  for (const Sublayer &sublayer : llvm::drop_end(chain.sublayers))
+    run.run(sublayer, [](const ReadRows &) {});
+  teacher.emplace(input.module, input.weights, chain.sublayers.back(),
+                  learned.window,
+                  std::vector(run.rows().begin(), run.rows().end()), pool);
+  for (const auto &[name, format] : input.formats)
+    floats[name] = input.source(name);
+  calibrate(input, learned, options);
+  for (const auto &[name, format] : input.formats) {
+    const WeightSourcePtr chosen = input.source(name);
+    // No product reads an embedding that is not the head.
+    integers[name] = chosen == floats[name]
+                         ? quantize(Quantizer::Search, chosen, format)
+                         : chosen;
+    input.replaceValues(name, floats[name]);
+  }
+}
+
+double Trial::measure(const std::vector<std::string> &names,
+                      bool quantizesInputs) {
+  for (const std::string &name : names)
+    input.replace(name, integers[name]);
+  Student student(input.module, input.weights, chain, learned.window,
+                  options.threads, quantizesInputs);
+  student.runForward(heldOut, /*keepsRows=*/false);
+  const double loss = teacher->divergence(student, numbers, options.threads);
+  for (const std::string &name : names)
+    input.replaceValues(name, floats[name]);
+  return loss;
+}
+
+namespace {
+struct ClassLoss {
+  std::vector<std::string> names;
+  double expected = 0, measured = 0;
+};
+} // namespace
+
+PlanTrial qwen::correctLosses(const QuantizeInput &input,
+                              const CalibrationText &text,
+                              const MatrixFormats &plan,
+                              std::span<const WeightFormat> formats,
+                              Sensitivities &losses,
+                              const CalibrationOptions &options) {
+  Trial trial(input, text, plan, options);
+  if (trial.tokens() == 0)
+    return {};
+  trial.prepare();
+  std::map<std::string, ClassLoss> classes;
+  for (const std::string &name : trial.allNames()) {
+    const auto found = losses.losses.find(name);
+    // The text does not run draft heads.
+    if (found == losses.losses.end())
+      continue;
+    ClassLoss &own = classes[matrixClass(name)];
+    own.names.push_back(name);
+    own.expected += found->second[static_cast<size_t>(
+        llvm::find(formats, plan.find(name)->second) - formats.begin())];
+  }
+  PlanTrial result = {
+      .tokens = trial.tokens(), .expected = losses.activations, .factors = {}};
+  double sum = 0;
+  for (auto &[name, own] : classes) {
+    own.measured = trial.measure(own.names, false);
+    sum += own.measured;
+    result.expected += own.expected;
+  }
+  // Classes lose more together, or less, than each by itself.
+  const double weights = trial.measure(trial.allNames(), false);
+  result.measured = trial.measure(trial.allNames(), true);
+  for (const auto &[name, own] : classes) {
+    const double factor = own.expected > 0 && sum > 0
+                              ? own.measured / own.expected * weights / sum
+                              : 1;
+    result.factors[name] = factor;
+    for (const std::string &matrix : own.names)
+      for (double &loss : losses.losses[matrix])
+        loss *= factor;
+  }
+  losses.activations = std::max(0.0, result.measured - weights);
+  return result;
+}
