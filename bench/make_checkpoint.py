@@ -16,7 +16,8 @@ import shutil
 import numpy as np
 
 # hidden, layers, heads, KV heads, head_dim, ffn, vocabulary, tied (the models' config.json); of hybrids also key heads,
-# their values, value heads and their values, or None; with experts their number, those of a token and their width
+# their values, value heads and their values, or None; with experts their number, those of a token and their width. A hybrid with
+# experts has a shared one, as wide as its ffn.
 SHAPES = {
     "qwen2.5-0.5b": ("qwen2", 896, 24, 14, 2, 64, 4864, 151936, True),
     "qwen2.5-1.5b": ("qwen2", 1536, 28, 12, 2, 128, 8960, 151936, True),
@@ -26,6 +27,7 @@ SHAPES = {
     "qwen3.5-0.8b": ("qwen3_5", 1024, 24, 8, 2, 256, 3584, 248320, True, (16, 128, 16, 128)),
     "qwen3.5-4b": ("qwen3_5", 2560, 32, 16, 4, 256, 9216, 248320, True, (16, 128, 32, 128)),
     "qwen3-30b-a3b": ("qwen3_moe", 2048, 48, 32, 4, 128, 6144, 151936, False, None, (128, 8, 768)),
+    "qwen3.5-35b-a3b": ("qwen3_5_moe", 2048, 40, 16, 2, 256, 512, 248320, False, (16, 128, 32, 128), (256, 8, 512)),
 }
 SHARD_BYTES = 2_000_000_000
 
@@ -49,9 +51,15 @@ def layer_tensors(p, has_linear, kind, hidden, heads, kv_heads, head_dim, ffn, l
                 yield p + f"self_attn.{name}_norm.weight", (head_dim,)
         yield p + "self_attn.o_proj.weight", (hidden, heads * head_dim)
     yield p + "post_attention_layernorm.weight", (hidden,)
+    mlps = [("mlp.", ffn)]
     if experts:
         yield p + "mlp.gate.weight", (experts[0], hidden)
-    for mlp, width in [(f"mlp.experts.{e}.", experts[2]) for e in range(experts[0])] if experts else [("mlp.", ffn)]:
+        mlps = [("mlp.shared_expert.", ffn)] if linear else [(f"mlp.experts.{e}.", experts[2]) for e in range(experts[0])]
+    if experts and linear:
+        yield p + "mlp.experts.gate_up_proj", (experts[0], 2 * experts[2], hidden)
+        yield p + "mlp.experts.down_proj", (experts[0], hidden, experts[2])
+        yield p + "mlp.shared_expert_gate.weight", (1, hidden)
+    for mlp, width in mlps:
         yield p + mlp + "gate_proj.weight", (width, hidden)
         yield p + mlp + "up_proj.weight", (width, hidden)
         yield p + mlp + "down_proj.weight", (hidden, width)
@@ -123,7 +131,7 @@ def write_header(out, tensors, metadata=None):
 
 
 ARCHITECTURES = {"qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen3_5": "Qwen3_5ForCausalLM",
-                 "qwen3_moe": "Qwen3MoeForCausalLM"}
+                 "qwen3_moe": "Qwen3MoeForCausalLM", "qwen3_5_moe": "Qwen3_5MoeForCausalLM"}
 
 
 def config(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied, linear=None, experts=None):
@@ -141,10 +149,12 @@ def config(kind, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, tied, li
     if linear is not None:
         keys = ("linear_num_key_heads", "linear_key_head_dim", "linear_num_value_heads", "linear_value_head_dim")
         types = ["linear_attention" if is_linear(i, linear) else "full_attention" for i in range(layers)]
-        result.update(zip(keys, linear), model_type="qwen3_5_text", layer_types=types, linear_conv_kernel_dim=4,
+        result.update(zip(keys, linear), model_type=f"{kind}_text", layer_types=types, linear_conv_kernel_dim=4,
                       partial_rotary_factor=0.25, rope_theta=10000000.0, max_position_embeddings=262144)
     if experts is not None:
         result.update(zip(("num_experts", "num_experts_per_tok", "moe_intermediate_size"), experts), norm_topk_prob=True)
+    if linear is not None and experts is not None:
+        result["shared_expert_intermediate_size"] = ffn
     return result
 
 

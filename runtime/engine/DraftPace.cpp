@@ -23,6 +23,11 @@ static constexpr double kStepsBehind = 100;
 /// disturbed step without drafts seems long until others are measured.
 static constexpr double kSavedRate = 0.01, kMostSaved = 2, kLeastPrice = 0.03;
 
+/// Wrong trials in a row after which the least price doubles, and how often it
+/// doubles. Beside other programs a draft costs more than the measured times
+/// tell.
+static constexpr int64_t kWrongTrials = 8, kMostDoublings = 3;
+
 /// Further drafts for which there must be time before a drafter reads a text
 /// for the sake of one: that has been paid for, and one may be wrong by chance.
 static constexpr double kDraftsOfText = 2;
@@ -76,10 +81,14 @@ void DraftPace::accept(DraftShares &shares, int64_t strength, int64_t drafted,
                        int64_t accepted) {
   if (trial.shares == &shares) {
     // A drafter may have had fewer drafts.
-    if (drafted <= trial.place)
+    if (drafted <= trial.place) {
       saved += trial.cost;
-    else if (accepted > trial.place)
+    } else if (accepted > trial.place) {
       saved += trial.worth;
+      wrongTrials = 0;
+    } else {
+      ++wrongTrials;
+    }
     trial = {};
   }
   // What follows a wrong draft says nothing.
@@ -174,6 +183,12 @@ double DraftPace::addToCalls(const DraftWish &wish) {
   return calls.secondsOf(rows) - (rows > 1 ? calls.secondsOf(rows - 1) : 0);
 }
 
+double DraftPace::leastPrice() const {
+  const int64_t doublings =
+      std::min(wrongTrials / kWrongTrials, kMostDoublings);
+  return std::ldexp(kLeastPrice, static_cast<int>(doublings));
+}
+
 size_t DraftPace::tryOne(size_t count, double tokens) {
   if (count == added.size())
     return count;
@@ -182,7 +197,7 @@ size_t DraftPace::tryOne(size_t count, double tokens) {
       added.begin(), added.begin() + static_cast<int64_t>(count), &next));
   const double ofStep = stepSeconds[count];
   const double cost =
-      std::max(kLeastPrice, stepSeconds[count + 1] / ofStep - 1);
+      std::max(leastPrice(), stepSeconds[count + 1] / ofStep - 1);
   const double behind =
       place == 0 && next.strength >= kModelStrength ? next.behind / ofStep : 0;
   price = cost;

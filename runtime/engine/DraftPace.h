@@ -91,6 +91,8 @@ private:
   /// Of a model's first one, it is the greatest chance that is still likely.
   double nextChance(const DraftWish &wish) const;
 
+  /// The least that a draft counts for which seems not to pay, in steps.
+  double leastPrice() const;
   /// Adds a draft to the first `count` of `added` if there is time for one that
   /// seems not to pay. Without it, the step gives `tokens`. Returns the number
   /// of drafts.
@@ -117,6 +119,8 @@ private:
   /// Time for drafts that seem not to pay, and what the next one needs, in
   /// steps.
   double saved = 0, price = 1;
+  /// Trials since the last one that was right.
+  int64_t wrongTrials = 0;
   /// The draft of this step that seems not to pay: the answer, its place, what
   /// it costs, and what it brings if it is right.
   struct Trial {

@@ -135,8 +135,9 @@ TEST(DraftPace, WrongDraftsCostLittleBesideOtherPrograms) {
     answering.variation = 0.15;
     answering.run(50, 0, secondsBy(each), 0);
     answering.gain();
-    answering.run(1000, 0, secondsBy(each), 0);
-    EXPECT_GT(answering.gain(), 0.98) << each;
+    // Trials become rare, since the measured times may be too short.
+    EXPECT_LT(answering.run(1000, 0, secondsBy(each), 0), 0.1) << each;
+    EXPECT_GT(answering.gain(), 0.985) << each;
   }
 }
 
