@@ -21,7 +21,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cmath>
 
 using namespace qwen;
 
@@ -372,20 +371,16 @@ static bool isRare(const StepInput &read, const InputMoments &own) {
 std::optional<StepGradients> Calibration::runBackward(size_t number) {
   const CalibrationStep &step = steps.steps[number];
   std::optional<StepGradients> slopes;
-  const auto isFinite = [&] {
-    return llvm::all_of(gradients->gradient(),
-                        [](float value) { return std::isfinite(value); });
-  };
   // A sublayer behind may have left such a gradient.
-  const bool goesOn =
-      number + 1 == steps.steps.size() + steps.rest.size() || isFinite();
+  const bool goesOn = number + 1 == steps.steps.size() + steps.rest.size() ||
+                      gradients->isFinite();
   if (goesOn) {
     slopes.emplace(step, tokens, options.threads, place);
     gradients->runBackward(number,
                            [&](size_t first, const ProductGradient &gradient) {
                              slopes->add(first, gradient);
                            });
-    if (!slopes->finish() || !isFinite())
+    if (!slopes->finish() || !gradients->isFinite())
       slopes.reset();
   }
   if (!slopes)

@@ -11,15 +11,24 @@
 
 using namespace qwen;
 
+/// What is behind the number of the layer, or nothing.
+static llvm::StringRef behindLayer(llvm::StringRef matrix) {
+  return matrix.split(".layers.").second.split('.').second;
+}
+
+std::string qwen::partOfLayer(const std::string &matrix) {
+  const llvm::StringRef part = behindLayer(matrix);
+  return part.empty() ? matrix : part.str();
+}
+
 std::string qwen::matrixClass(const std::string &matrix) {
   llvm::StringRef name = matrix;
   name.consume_back(".weight");
-  const auto [scope, inLayer] = name.split(".layers.");
+  const llvm::StringRef inLayer = behindLayer(name);
   if (inLayer.empty())
     return name.rsplit('.').second.empty() ? name.str()
                                            : name.rsplit('.').second.str();
-  // Behind the number of the layer, and without the last part.
-  return inLayer.split('.').second.rsplit('.').first.str();
+  return inLayer.rsplit('.').first.str();
 }
 
 namespace {

@@ -30,6 +30,10 @@ struct PlanTrial {
   std::map<std::string, double> factors;
 };
 
+/// The name of a matrix without that of its layer, such as
+/// "self_attn.q_proj.weight"; all of it in matrices of no layer.
+std::string partOfLayer(const std::string &matrix);
+
 /// The class of a matrix: its name without the numbers of layers and without
 /// its own part, or what is left of it in matrices of no layer.
 std::string matrixClass(const std::string &matrix);

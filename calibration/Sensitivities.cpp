@@ -2,6 +2,7 @@
 
 #include "calibration/Sensitivities.h"
 
+#include "calibration/MeasuredClasses.h"
 #include "calibration/StepGradients.h"
 #include "calibration/Steps.h"
 #include "calibration/TextGradients.h"
@@ -14,6 +15,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
 
 using namespace qwen;
 
@@ -107,10 +109,13 @@ struct InputFacts {
 
 /// A matrix, or an expert's, and where its losses go.
 struct Sampled {
+  const std::string *name;
   std::vector<double> *losses;
   MatrixSample sample;
   /// How much its outputs count.
   std::vector<double> outputs = {};
+  /// What all of its outputs cost, as if they were errors.
+  double whole = 0;
   /// Whether it is the embedding, whose errors by format are needed again.
   bool isLookedUp = false;
   std::vector<std::vector<float>> errors = {};
@@ -149,16 +154,26 @@ private:
     if (options.progress)
       options.progress(++done, (gradients ? 2 : 1) * steps.chain().size());
   }
+  /// Brings the gradient to the steps.
+  void prepare();
+  /// Whether the gradient reached the steps behind, and this one.
+  bool isFinite(const Sublayer &sublayer, bool sumsAre = true);
+  /// Returns nothing if a gradient is not finite.
   std::optional<StepGradients> runBackward(const CalibrationStep &step,
                                            size_t number,
                                            OutputSquares &squares);
+  /// Keeps what an error of the rows before a step costs.
+  void keepRowCost(size_t number);
   void runStep(size_t number);
   void measure(const StepInput &read, const std::vector<InputFacts> &facts,
                const OutputSquares *squares);
   /// Adds the losses of matrices of one input, times `scale`; without
   /// gradients as parts of the outputs.
   void measureSamples(std::vector<Sampled> &samples, const InputFacts &facts,
-                      double damping, double scale);
+                      double damping, double scale, bool hasGradients);
+  /// What the outputs of a matrix without gradients cost, as those of others
+  /// do: 1 if no matrix has gradients.
+  double outputCost(const std::string &matrix) const;
   void measureLookups();
 
   const QuantizeInput &input;
@@ -170,6 +185,13 @@ private:
   ThreadPool pool;
   TextRun stream;
   std::optional<TextGradients> gradients;
+  /// By the name of a matrix with gradients, what all of its outputs cost.
+  std::map<std::string, double> outputCosts;
+  /// Half the mean squares of the gradient by each column of the residual
+  /// stream, before the first sublayer that has a gradient, and what all of the
+  /// rows there cost.
+  std::vector<double> columnCosts;
+  double rowCost = 0;
   std::optional<Sampled> lookup;
   Sensitivities result;
   uint64_t done = 0;
@@ -189,26 +211,57 @@ Place SensitivityRun::choosePlace() const {
 }
 
 Sensitivities SensitivityRun::run() {
-  const size_t count = steps.steps.size(), all = count + steps.rest.size();
-  if (gradients) {
-    gradients->runForward(steps.embedding, all - 1, [&](size_t) { advance(); });
-    for (size_t number = all; number > count; --number)
-      gradients->runBackward(number - 1,
-                             [](size_t, const ProductGradient &) {});
-  } else {
-    stream.embed(steps.embedding);
-  }
+  prepare();
+  const size_t count = steps.steps.size();
   for (size_t i = 0; i < count; ++i) {
     runStep(gradients ? count - 1 - i : i);
     advance();
   }
   measureLookups();
+  if (!result.notFinite.empty() && outputCosts.empty())
+    result.withoutGradient = "the gradient of " +
+                             std::exchange(result.notFinite, "") +
+                             " is not finite";
   return std::move(result);
+}
+
+void SensitivityRun::prepare() {
+  if (!gradients)
+    return stream.embed(steps.embedding);
+  const size_t count = steps.steps.size(), all = count + steps.rest.size();
+  gradients->runForward(steps.embedding, all - 1, [&](size_t) { advance(); });
+  for (size_t number = all; number > count; --number) {
+    gradients->runBackward(number - 1, [](size_t, const ProductGradient &) {});
+    if (!isFinite(steps.rest[number - 1 - count]))
+      return;
+    keepRowCost(number - 1);
+  }
+}
+
+bool SensitivityRun::isFinite(const Sublayer &sublayer, bool sumsAre) {
+  if (result.notFinite.empty() && (!sumsAre || !gradients->isFinite()))
+    result.notFinite = sublayer.name;
+  return result.notFinite.empty();
+}
+
+void SensitivityRun::keepRowCost(size_t number) {
+  const auto tokens = static_cast<double>(ids.size());
+  columnCosts.assign(static_cast<size_t>(stream.rowWidth()), 0);
+  const size_t width = columnCosts.size();
+  const std::span<const float> slopes = gradients->gradient(),
+                               rows = gradients->rows(number);
+  for (size_t i = 0; i < slopes.size(); ++i)
+    columnCosts[i % width] += double{slopes[i]} * slopes[i] / (2 * tokens);
+  rowCost = 0;
+  for (size_t i = 0; i < rows.size(); ++i)
+    rowCost += columnCosts[i % width] * rows[i] * rows[i] / tokens;
 }
 
 std::optional<StepGradients>
 SensitivityRun::runBackward(const CalibrationStep &step, size_t number,
                             OutputSquares &squares) {
+  if (!result.notFinite.empty())
+    return std::nullopt;
   std::optional<StepGradients> slopes(std::in_place, step, ids.size(),
                                       options.threads, place);
   gradients->runBackward(number,
@@ -216,12 +269,9 @@ SensitivityRun::runBackward(const CalibrationStep &step, size_t number,
                            slopes->add(first, gradient);
                            squares.add(gradient, options.threads);
                          });
-  if (!slopes->finish() ||
-      !llvm::all_of(gradients->gradient(),
-                    [](float value) { return std::isfinite(value); }))
-    throw Error("the gradient of " + part::subject(step.sublayer.name) +
-                " is not finite, so that a budget knows no losses; a plan "
-                "(--plan) or --weights gives formats without them");
+  if (!isFinite(step.sublayer, slopes->finish()))
+    return std::nullopt;
+  keepRowCost(number);
   return slopes;
 }
 
@@ -284,7 +334,7 @@ void SensitivityRun::measure(const StepInput &read,
       std::vector<Sampled> samples;
       for (const StepMatrix &matrix : shared.matrices) {
         Sampled &made = samples.emplace_back(
-            &result.losses[matrix.name],
+            &matrix.name, &result.losses[matrix.name],
             MatrixSample(partOf(input.source(matrix.name), read, expert)));
         made.losses->resize(formats.size());
         made.errors.resize(formats.size());
@@ -296,48 +346,69 @@ void SensitivityRun::measure(const StepInput &read,
                 : std::vector<double>(
                       static_cast<size_t>(made.sample.outputs()), 1.0);
       }
-      measureSamples(samples, facts[expert], shared.damping, scale);
+      measureSamples(samples, facts[expert], shared.damping, scale,
+                     squares != nullptr);
     }
+}
+
+double SensitivityRun::outputCost(const std::string &matrix) const {
+  if (outputCosts.empty())
+    return 1;
+  // Of the same part of other layers, or else of all matrices.
+  std::pair<double, size_t> same, all;
+  for (const auto &[name, cost] : outputCosts) {
+    all = {all.first + cost, all.second + 1};
+    if (partOfLayer(name) == partOfLayer(matrix))
+      same = {same.first + cost, same.second + 1};
+  }
+  const auto &[sum, count] = same.second > 0 ? same : all;
+  return sum / static_cast<double>(count);
 }
 
 void SensitivityRun::measureSamples(std::vector<Sampled> &samples,
                                     const InputFacts &facts, double damping,
-                                    double scale) {
+                                    double scale, bool hasGradients) {
   std::map<int64_t, std::vector<size_t>> byBlock;
   for (size_t i = 0; i < formats.size(); ++i)
     byBlock[weightBlock(formats[i])].push_back(i);
   const auto tokens = static_cast<double>(ids.size());
+  const auto factorOf = [&](const Sampled &matrix) {
+    if (hasGradients)
+      return scale / tokens;
+    return matrix.whole > 0 ? scale * outputCost(*matrix.name) / matrix.whole
+                            : 0;
+  };
   for (const auto &[block, own] : byBlock) {
     const InputFactor factor(facts.moments, damping, block, options.threads,
                              place);
+    const auto costOf = [&](const Sampled &matrix,
+                            std::span<const float> errors) {
+      return matrix.sample.cost(errors, matrix.outputs, facts.moments, factor,
+                                damping);
+    };
+    if (block == byBlock.begin()->first)
+      parallelFor(samples.size(), options.threads, [&](size_t i, unsigned) {
+        samples[i].whole = costOf(samples[i], samples[i].sample.weights());
+      });
     parallelFor(samples.size() * own.size(), options.threads,
                 [&](size_t task, unsigned) {
                   Sampled &matrix = samples[task / own.size()];
                   const size_t format = own[task % own.size()];
-                  const auto costOf = [&](std::span<const float> errors) {
-                    return matrix.sample.cost(errors, matrix.outputs,
-                                              facts.moments, factor, damping);
-                  };
                   std::vector<float> errors =
                       matrix.sample.errors(formats[format], &factor);
-                  const double cost = costOf(errors);
-                  if (gradients)
-                    (*matrix.losses)[format] += scale * cost / tokens;
-                  else if (const double all = costOf(matrix.sample.weights());
-                           all > 0)
-                    (*matrix.losses)[format] += scale * cost / all;
+                  (*matrix.losses)[format] +=
+                      factorOf(matrix) * costOf(matrix, errors);
                   if (matrix.isLookedUp)
                     matrix.errors[format] = std::move(errors);
                 });
   }
   for (Sampled &matrix : samples) {
-    if (gradients) {
-      std::vector<double> rounding = facts.rounding;
-      for (double &error : rounding)
-        error *= scale / tokens;
+    if (hasGradients)
+      outputCosts[*matrix.name] += factorOf(matrix) * matrix.whole;
+    if (!outputCosts.empty())
       result.activations +=
-          matrix.sample.cost(matrix.sample.weights(), matrix.outputs, rounding);
-    }
+          factorOf(matrix) * matrix.sample.cost(matrix.sample.weights(),
+                                                matrix.outputs, facts.rounding);
     if (matrix.isLookedUp)
       lookup.emplace(std::move(matrix));
   }
@@ -348,7 +419,8 @@ void SensitivityRun::measureLookups() {
   if (!input.formats.contains(name))
     return;
   if (!lookup) {
-    lookup.emplace(&result.losses[name], MatrixSample(input.source(name)));
+    lookup.emplace(&name, &result.losses[name],
+                   MatrixSample(input.source(name)));
     lookup->losses->resize(formats.size());
     lookup->errors.resize(formats.size());
     for (size_t i = 0; i < formats.size(); ++i)
@@ -360,17 +432,17 @@ void SensitivityRun::measureLookups() {
   const auto tokens = static_cast<double>(ids.size());
   for (int32_t id : ids)
     outputs[static_cast<size_t>(id)] += 1 / tokens;
-  if (gradients) {
-    std::ranges::fill(columns, 0);
-    const std::span<const float> rows = gradients->gradient();
-    for (size_t i = 0; i < rows.size(); ++i)
-      columns[i % columns.size()] += double{rows[i]} * rows[i] / (2 * tokens);
+  const bool hasGradients = gradients && result.notFinite.empty();
+  if (hasGradients)
+    columns = columnCosts;
+  double scale = 1;
+  if (!hasGradients) {
+    const double all = sample.cost(sample.weights(), outputs, columns);
+    scale = all > 0 ? (outputCosts.empty() ? 1 : rowCost) / all : 0;
   }
-  const double all =
-      gradients ? 1 : sample.cost(sample.weights(), outputs, columns);
-  for (size_t i = 0; i < formats.size() && all > 0; ++i)
+  for (size_t i = 0; i < formats.size(); ++i)
     (*lookup->losses)[i] +=
-        sample.cost(lookup->errors[i], outputs, columns) / all;
+        scale * sample.cost(lookup->errors[i], outputs, columns);
 }
 
 Sensitivities qwen::measureSensitivities(const QuantizeInput &input,

@@ -33,6 +33,10 @@ struct Sensitivities {
   double activations = 0;
   /// Why there are no gradients, or empty.
   std::string withoutGradient;
+  /// The last sublayer whose gradient is not finite, or empty. The losses of
+  /// its matrices, and of those before it, are parts of the squares of outputs
+  /// that count as much as others with gradients do.
+  std::string notFinite;
 };
 
 /// Measures the matrices of `input` in `formats`, which are quantized, by whole

@@ -6,6 +6,7 @@
 #include "qwen/Support/Parallel.h"
 
 #include <algorithm>
+#include <cmath>
 
 using namespace qwen;
 
@@ -43,6 +44,11 @@ std::span<const float> TextGradients::rows(size_t number) const {
 std::span<float> TextGradients::gradient() {
   const size_t size = stream.rows().size();
   return {kept.as<float>() + chain.size() * size, size};
+}
+
+bool TextGradients::isFinite() {
+  return llvm::all_of(gradient(),
+                      [](float value) { return std::isfinite(value); });
 }
 
 void TextGradients::runForward(EmbeddingOp embedding, size_t end,

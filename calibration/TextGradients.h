@@ -58,6 +58,8 @@ public:
   std::span<const float> rows(size_t number) const;
   /// The gradient by rows of the residual stream, [tokens][hidden size].
   std::span<float> gradient();
+  /// Whether all of its values are.
+  bool isFinite();
 
 private:
   std::vector<float> lossGradient(size_t first, std::span<const float> rows);

@@ -10,6 +10,7 @@
 #include "calibration/MeasuredClasses.h"
 
 #include "OpWithoutGradient.h"
+#include "OverflowingGradients.h"
 #include "TempDir.h"
 
 #include "qwen/Support/MemoryFile.h"
@@ -37,12 +38,34 @@ static CalibrationText windows(int64_t count, uint32_t seed = 1) {
   return text;
 }
 
+/// Little code.
+static const CompileOptions kFew = {.maxTokens = 64, .maxRows = 1};
+
 /// Calls `take` with a checkpoint in the first format of a budget.
 static std::string
 planFloats(const std::function<MatrixFormats(const PlanInput &)> &take,
            const std::string &checkpoint = kFloats) {
-  return planFormats(checkpoint, {.maxTokens = 64, .maxRows = 1}, {},
-                     kBudgetFormats[0], take);
+  return planFormats(checkpoint, kFew, {}, kBudgetFormats[0], take);
+}
+
+/// The most bytes that the part of a manifest about the text takes.
+static constexpr uint64_t kManifestSlack = 512;
+
+/// The bytes of a file by a plan, whose integers are rounded.
+static uint64_t compiledBytes(const std::string &checkpoint,
+                              CompileOptions options, const std::string &plan) {
+  TempDir dir;
+  dir.write("plan.json", plan);
+  options.plan = dir.path() / "plan.json";
+  MemoryFile file;
+  compileModel(checkpoint, file, options,
+               {.quantize = [](const QuantizeInput &input) -> Quantization {
+                 for (const auto &[name, format] : input.formats)
+                   input.replace(name, quantize(Quantizer::Rounding,
+                                                input.source(name), format));
+                 return {};
+               }});
+  return file.contents().size();
 }
 
 /// All matrices in a format.
@@ -78,8 +101,8 @@ static double sumOfLosses(const Sensitivities &losses, size_t format) {
 }
 
 /// The formats whose losses differ by the same number of bits.
-static constexpr WeightFormat kFormatSteps[] = {WeightFormat::NL4, WeightFormat::Q6_K,
-                                          WeightFormat::Q8_0};
+static constexpr WeightFormat kFormatSteps[] = {
+    WeightFormat::NL4, WeightFormat::Q6_K, WeightFormat::Q8_0};
 
 static void expectFalling(const Sensitivities &losses) {
   for (const auto &entry : losses.losses)
@@ -106,13 +129,58 @@ TEST(Budget, LossesFallWithBits) {
   });
 }
 
+// What the last layer's attention and all before it lose is estimated.
+TEST(Budget, LossesWithoutFiniteGradientsAreEstimated) {
+  planFloats(
+      [](const PlanInput &given) {
+        QuantizeInput input = given.model;
+        const auto measure = [&] {
+          return measureSensitivities(input, windows(2), kFormatSteps,
+                                      {.threads = 2});
+        };
+        const Sensitivities exact = measure();
+        EXPECT_EQ(exact.notFinite, "");
+        const std::string layer = "model.layers.2.self_attn.";
+        overflowGradients(input, layer + "v_proj.weight",
+                          layer + "o_proj.weight");
+        const Sensitivities losses = measure();
+        EXPECT_EQ(losses.withoutGradient, "");
+        EXPECT_EQ(losses.notFinite, "layers.2.self_attn.residual");
+        EXPECT_EQ(losses.losses.size(), input.formats.size());
+        expectFalling(losses);
+        for (const auto &entry : losses.losses) {
+          const double before = exact.losses.lookup(entry.first())[0];
+          const bool isBehind = entry.first().contains(".2.mlp") ||
+                                entry.first().starts_with("lm_head");
+          // Others have the costs of other layers, or of all matrices.
+          const double most = isBehind ? 1.01 : 30;
+          EXPECT_LT(entry.second[0], most * before) << entry.first().str();
+          EXPECT_GT(entry.second[0], before / most) << entry.first().str();
+        }
+        EXPECT_GT(losses.activations, 0.3 * exact.activations);
+        EXPECT_LT(losses.activations, 3 * exact.activations);
+        // Nothing behind is quantized.
+        overflowGradients(input, "model.layers.2.mlp.up_proj.weight",
+                          "model.layers.2.mlp.down_proj.weight");
+        input.formats.erase("lm_head.weight");
+        const Sensitivities others = measure();
+        EXPECT_EQ(others.withoutGradient,
+                  "the gradient of layers.2.mlp.residual is not finite");
+        EXPECT_EQ(others.notFinite, "");
+        EXPECT_EQ(others.activations, 0);
+        expectFalling(others);
+        return given.model.formats;
+      },
+      QWEN_SOURCE_DIR "/test/Inputs/checkpoints/qwen3-untied-f32");
+}
+
 // The same experts with gradients and without.
 TEST(Budget, ErrorsOfOutputsStandForLosses) {
   planFloats(
       [](const PlanInput &input) {
         const CalibrationText text = windows(2);
-        const Sensitivities exact =
-            measureSensitivities(input.model, text, kFormatSteps, {.threads = 2});
+        const Sensitivities exact = measureSensitivities(
+            input.model, text, kFormatSteps, {.threads = 2});
         EXPECT_EQ(exact.withoutGradient, "");
         EXPECT_GT(exact.activations, 0);
         EXPECT_EQ(exact.losses.size(), input.model.formats.size());
@@ -180,26 +248,14 @@ TEST(Budget, PlansFitAndLoseLeast) {
     return plan.formats;
   });
   // The file that the plan makes.
-  TempDir dir;
-  dir.write("plan.json", text);
-  MemoryFile file;
-  nlohmann::json plan = nlohmann::json::parse(text);
-  for (auto &matrix : plan["matrices"]) {
-    EXPECT_EQ(matrix["quantizer"], "gptq");
-    // Without a text.
-    matrix["quantizer"] = "rtn";
-  }
-  dir.write("plan.json", plan.dump());
-  compileModel(kFloats, file,
-               {.plan = dir.path() / "plan.json",
-                .rotate = Rotate::On,
-                .maxTokens = 64,
-                .maxRows = 1});
-  // But for the part of the manifest about the text.
-  EXPECT_NEAR(double(file.contents().size()), double(bytes), 512);
+  EXPECT_NEAR(double(compiledBytes(kFloats, kFew, text)), double(bytes),
+              kManifestSlack);
+  const nlohmann::json written = nlohmann::json::parse(text);
   std::set<std::string> formats;
-  for (const auto &matrix : plan["matrices"])
+  for (const auto &matrix : written["matrices"]) {
+    EXPECT_EQ(matrix["quantizer"], "gptq");
     formats.insert(matrix["format"]);
+  }
   EXPECT_GT(formats.size(), 1u);
 }
 

@@ -8,6 +8,7 @@
 #include "calibration/PruneLayers.h"
 
 #include "OpWithoutGradient.h"
+#include "OverflowingGradients.h"
 #include "Stories.h"
 #include "TempDir.h"
 
@@ -203,23 +204,6 @@ TEST(Calibration, HybridsAreCalibrated) {
                       "matrices, and the outputs of 34 of 35");
 }
 
-/// Multiplies the values of a weight.
-static void scaleWeight(const QuantizeInput &input, const std::string &name,
-                        float factor) {
-  const WeightSourcePtr source = input.source(name);
-  const int64_t outputs = source->shape().outputs();
-  std::vector<float> values(static_cast<size_t>(source->shape().values()));
-  source->read(0, outputs, values.data());
-  for (float &value : values)
-    value *= factor;
-  auto scaled =
-      std::make_shared<Owned>("scaled", source->shape(), Place::Memory);
-  scaled->set(0, outputs, values.data());
-  input.replaceValues(name, scaled);
-}
-
-// The values are tiny and the product behind them makes up for it, so that the
-// model computes what it did; but the gradient by the values overflows.
 TEST(Calibration, GradientsThatAreNotFiniteAreLeftOut) {
   CalibrationText text = {{}, 64, "0123"};
   for (int32_t i = 0; i < 4 * 64; ++i)
@@ -228,13 +212,8 @@ TEST(Calibration, GradientsThatAreNotFiniteAreLeftOut) {
   MemoryFile file;
   const auto run = [&](const QuantizeInput &given) -> Quantization {
     QuantizeInput input = given;
-    const std::string layer = "model.layers.1.self_attn.";
-    for (const auto &[name, factor] :
-         {std::pair{"v_proj.weight", 0x1p-129f}, {"o_proj.weight", 0x1p+64f}}) {
-      scaleWeight(input, layer + name, factor);
-      input.formats.erase(layer + name);
-    }
-    scaleWeight(input, layer + "o_proj.weight", 0x1p+65f);
+    overflowGradients(input, "model.layers.1.self_attn.v_proj.weight",
+                      "model.layers.1.self_attn.o_proj.weight");
     calibrate(input, text, {.note = [&](const std::string &line) {
                 notes.push_back(line);
               }});

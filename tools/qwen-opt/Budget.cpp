@@ -125,6 +125,10 @@ static void print(const Budget &budget, const BudgetPlan &plan,
   else
     out << "budget: no gradients, because " << losses.withoutGradient
         << ": errors count as parts of the outputs of a matrix\n";
+  if (!losses.notFinite.empty())
+    out << "budget: the gradient of " << losses.notFinite
+        << " is not finite: what matrices up to there lose is estimated by "
+           "those behind it\n";
   if (plan.isUniform)
     out << "budget: no mixture loses less than one format for all matrices\n";
   else if (plan.uniform)
