@@ -355,3 +355,166 @@ TEST(Budget, ATrialCorrectsLosses) {
     return plan;
   });
 }
+
+/// Plans a model by made-up losses, so that it loses a little less than in nl4.
+static BudgetPlan planSome(const PlanInput &input) {
+  const Sensitivities losses = madeUpLosses(input);
+  const BudgetPlan plan =
+      planBudget(input, losses,
+                 {"", BudgetKind::Divergence,
+                  0.8 * sumOfLosses(losses, 2) + losses.activations});
+  EXPECT_FALSE(plan.isUniform);
+  return plan;
+}
+
+/// The same for a compile with `options`, whose file the plan promises. Returns
+/// the plan.
+static nlohmann::json
+planAndCompile(const std::string &checkpoint, const CompileOptions &options,
+               const std::function<void(const PlanInput &)> &check) {
+  uint64_t bytes = 0;
+  const std::string text = planFormats(
+      checkpoint, options, {}, kBudgetFormats[0], [&](const PlanInput &input) {
+        check(input);
+        const BudgetPlan plan = planSome(input);
+        bytes = plan.size.fileBytes;
+        return plan.formats;
+      });
+  const uint64_t compiled = compiledBytes(checkpoint, options, text);
+  EXPECT_LE(compiled, bytes);
+  EXPECT_GT(compiled + kManifestSlack, bytes);
+  return nlohmann::json::parse(text);
+}
+
+/// The first values of a matrix.
+static std::vector<float> firstRow(const PlanInput &input,
+                                   const std::string &matrix) {
+  const WeightSourcePtr source = input.model.source(matrix);
+  std::vector<float> row(static_cast<size_t>(source->shape().k()));
+  source->read(0, 1, row.data());
+  return row;
+}
+
+static std::string inputCheckpoint(const std::string &name) {
+  return QWEN_SOURCE_DIR "/test/Inputs/checkpoints/" + name;
+}
+
+TEST(Budget, WorksOnWhatAdaptersLeave) {
+  const std::string checkpoint = inputCheckpoint("base-qwen2");
+  const std::string matrix = "model.layers.0.self_attn.q_proj.weight";
+  std::vector<float> plain, adapted;
+  planFloats(
+      [&](const PlanInput &input) {
+        plain = firstRow(input, matrix);
+        return input.model.formats;
+      },
+      checkpoint);
+  CompileOptions options = kFew;
+  options.adapters = {
+      {QWEN_SOURCE_DIR "/test/Inputs/adapters/lora-qwen2-plain"}};
+  planAndCompile(checkpoint, options, [&](const PlanInput &input) {
+    adapted = firstRow(input, matrix);
+  });
+  EXPECT_EQ(plain.size(), adapted.size());
+  EXPECT_NE(plain, adapted);
+}
+
+TEST(Budget, WorksOnTheLayersThatPruningLeaves) {
+  CompileOptions options = kFew;
+  options.pruning = {"layers", {1}};
+  const nlohmann::json plan = planAndCompile(
+      inputCheckpoint("qwen3-untied-f32"), options, [](const PlanInput &) {});
+  EXPECT_EQ(plan["model"]["layers"], 2);
+  // Seven matrices of each layer, the embedding and the head.
+  EXPECT_EQ(plan["matrices"].size(), 2u * 7 + 2);
+}
+
+// The bytes are those of all targets' code, those of a token the best target's.
+TEST(Budget, SeveralTargetsAreOneFile) {
+  CompileOptions options = kFew;
+  PlanSize one, all;
+  options.target = "x86-64-v4";
+  planFormats(kFloats, options, {}, kBudgetFormats[0],
+              [&](const PlanInput &input) {
+                one = input.sizeOf(input.model.formats);
+                return input.model.formats;
+              });
+  options.target = "x86-64-v3,x86-64-v4";
+  const std::string plan = planFormats(
+      kFloats, options, {}, kBudgetFormats[0], [&](const PlanInput &input) {
+        all = input.sizeOf(input.model.formats);
+        return input.model.formats;
+      });
+  EXPECT_LE(compiledBytes(kFloats, options, plan), all.fileBytes);
+  EXPECT_EQ(all.tokenBytes, one.tokenBytes);
+  EXPECT_GT(all.fileBytes, one.fileBytes);
+}
+
+class BudgetOfIntegers : public testing::TestWithParam<const char *> {};
+
+// Some matrices are integers: they keep them, and count as they are.
+TEST_P(BudgetOfIntegers, KeepsThem) {
+  std::set<std::string> floats;
+  const nlohmann::json plan = planAndCompile(
+      inputCheckpoint(GetParam()), kFew, [&](const PlanInput &input) {
+        for (const auto &entry : input.model.formats)
+          floats.insert(entry.first);
+        const Sensitivities losses = measureSensitivities(
+            input.model, windows(1), {kFormatSteps, 1}, {.threads = 2});
+        EXPECT_EQ(losses.withoutGradient, "");
+        EXPECT_EQ(losses.losses.size(), floats.size());
+      });
+  size_t kept = 0;
+  for (const auto &[name, matrix] : plan["matrices"].items()) {
+    EXPECT_EQ(matrix["quantizer"], floats.contains(name) ? "gptq" : "keep")
+        << name;
+    kept += matrix["quantizer"] == "keep";
+  }
+  EXPECT_GT(floats.size(), 0u);
+  EXPECT_GT(kept, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, BudgetOfIntegers,
+                         testing::Values("gptq-qwen3-int4-dynamic",
+                                         "awq-qwen3-gemm-g64-partial"),
+                         [](const auto &info) {
+                           return std::string(info.param).substr(0, 4) == "gptq"
+                                      ? "Gptq"
+                                      : "Awq";
+                         });
+
+// Losses, a trial, and integers by the text in the formats of the plan.
+TEST(Budget, ExpertsHaveFormatsApart) {
+  const std::string checkpoint = inputCheckpoint("qwen2-moe-bf16");
+  const CalibrationOptions calibration = {.threads = 2};
+  const CalibrationText text = windows(8);
+  uint64_t bytes = 0;
+  std::map<std::string, double> factors;
+  const std::string planned = planFormats(
+      checkpoint, kFew, {}, kBudgetFormats[0], [&](const PlanInput &input) {
+        Sensitivities losses = measureSensitivities(
+            input.model, text, kBudgetFormats, calibration);
+        const Budget budget = {
+            "", BudgetKind::FileBytes,
+            1.02 * double(input.sizeOf(uniformOf(input, WeightFormat::NL4))
+                              .fileBytes)};
+        BudgetPlan plan = planBudget(input, losses, budget);
+        const PlanTrial trial =
+            correctLosses(input.model, text, plan.formats, kBudgetFormats,
+                          losses, calibration);
+        EXPECT_EQ(trial.tokens, 64);
+        EXPECT_GT(trial.measured, 0);
+        factors = trial.factors;
+        plan = planBudget(input, losses, budget);
+        EXPECT_LE(double(plan.size.fileBytes), budget.value);
+        bytes = plan.size.fileBytes;
+        return plan.formats;
+      });
+  std::set<std::string> classes;
+  for (const auto &entry : factors)
+    classes.insert(entry.first);
+  EXPECT_EQ(classes,
+            (std::set<std::string>{"embed_tokens", "lm_head", "mlp.experts",
+                                   "mlp.shared_expert", "self_attn"}));
+  EXPECT_LE(compiledBytes(checkpoint, kFew, planned), bytes);
+}
