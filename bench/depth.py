@@ -3,13 +3,14 @@
 
   .venv/bin/python bench/depth.py CHECKPOINT WORKDIR [--weights q4_0] [--kv f16 q8] [--depths 64 4096 16384 32640] [--rounds N]
                                   [--prompt N] [--batch N] [--threads N] [--target CPU] [--base BUILD] [--json]
-                                  [--peers NAME ...] [--peer-kv f16 q8_0]
+                                  [--reuse] [--peers NAME ...] [--peer-kv f16 q8_0]
 
-Compiles CHECKPOINT once for each format of the cache. A run fills the cache to a depth without a prompt (`qwen-run bench --depth`),
-then runs a prompt and decodes. Prints medians over the rounds in tokens/s, and what share each has of the speed at the least
-depth. --base compiles and runs all with an older build, too, whose `bench` has --depth. --peers runs llama.cpp and ik_llama.cpp in the
-same rounds, with flash attention and each type of --peer-kv for keys and values. Their caches are filled with copies of the cells of
-one prompt (bench/peer_llama_cpp.py); WORKDIR/peers and WORKDIR/ik have their environments (bench/peers.py, bench/experts.py).
+Compiles CHECKPOINT once for each format of the cache; --reuse takes the files that an earlier run left in WORKDIR. A run fills the
+cache to a depth without a prompt (`qwen-run bench --depth`), then runs a prompt and decodes. Prints medians over the rounds in
+tokens/s, and what share each has of the speed at the least depth. --base compiles and runs all with an older build, too, whose
+`bench` has --depth. --peers runs llama.cpp and ik_llama.cpp in the same rounds, with flash attention and each type of --peer-kv for
+keys and values. Their caches are filled with copies of the cells of one prompt (bench/peer_llama_cpp.py); WORKDIR/peers and
+WORKDIR/ik have their environments (bench/peers.py, bench/experts.py).
 """
 import argparse
 import functools
@@ -78,7 +79,8 @@ def compile_files(args, builds):
     for name, build in builds.items():
         for kv in args.kv:
             file = args.workdir / f"{args.checkpoint.name}.{name}.{args.weights}.{kv}.qwen"
-            output(build / "bin/qwen-opt", args.checkpoint, "-o", file, "--weights", args.weights, "--kv", kv, "--target", args.target)
+            if not (args.reuse and file.exists()):
+                output(build / "bin/qwen-opt", args.checkpoint, "-o", file, "--weights", args.weights, "--kv", kv, "--target", args.target)
             runs[kv if len(builds) == 1 else f"{name} {kv}"] = Ours(args, build / "bin/qwen-run", file)
     return runs
 
@@ -108,6 +110,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--target", default="native")
     parser.add_argument("--base", type=pathlib.Path)
+    parser.add_argument("--reuse", action="store_true")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=[])
     parser.add_argument("--peer-kv", nargs="+", choices=("f16", "q8_0"), default=["q8_0"])
     parser.add_argument("--json", action="store_true")
