@@ -217,11 +217,16 @@ TEST_F(MtpDrafts, ChangeNoAnswer) {
       EXPECT_EQ(answer(0, 6, drafting, {.drafts = drafts}), expected) << drafts;
       EXPECT_GT(counts.draftTokens, 0);
     }
-  // Answers lose their sequences and begin again.
+  // Answers lose their sequences and begin again. The prompt tokens of a step
+  // follow the clock: on a busy machine answers may come one after another.
   drafting.kvPages = 4;
-  EXPECT_EQ(answer(0, 6, drafting, {.drafts = 3}), expected);
-  EXPECT_GT(counts.preemptions, 0);
-  EXPECT_GT(counts.draftTokens, 0);
+  bool hasPreempted = false;
+  for (int runs = 0; runs < 20 && !hasPreempted; ++runs) {
+    EXPECT_EQ(answer(0, 6, drafting, {.drafts = 3}), expected);
+    EXPECT_GT(counts.draftTokens, 0);
+    hasPreempted = counts.preemptions > 0;
+  }
+  EXPECT_TRUE(hasPreempted);
 }
 
 TEST_F(MtpDrafts, AreThoseOfPlainCpp) {
