@@ -147,6 +147,11 @@ static void runBackward(BackwardPass &pass, RmsNormOp op) {
           input.subspan(static_cast<size_t>(i), static_cast<size_t>(size)),
           weight.data(), eps, from.data() + i, to.data() + i);
   });
+  if (float *sums = pass.normGradient(op.getWeightAttr()))
+    for (int64_t i = 0; i < std::ssize(from); i += size)
+      gradients::rmsNormWeights(
+          input.subspan(static_cast<size_t>(i), static_cast<size_t>(size)), eps,
+          from.data() + i, sums);
 }
 
 static void runForward(BackwardPass &pass, SwiGluOp op) {

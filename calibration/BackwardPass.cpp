@@ -214,6 +214,14 @@ std::vector<float> &BackwardPass::gradient(mlir::Value value) {
   return rows;
 }
 
+float *BackwardPass::normGradient(mlir::FlatSymbolRefAttr weight) {
+  if (!norms)
+    return nullptr;
+  std::vector<float> &sums = (*norms)[weight.getValue()];
+  sums.resize(weights.vector(weight).size());
+  return sums.data();
+}
+
 /// The result of a sublayer, or the logits of the head.
 static mlir::Value lastOf(const Sublayer &sublayer) {
   return sublayer.result ? sublayer.result
@@ -228,12 +236,14 @@ std::span<const float> BackwardPass::runForward(const Sublayer &sublayer,
 }
 
 void BackwardPass::run(const Sublayer &sublayer, std::span<const float> input,
-                       std::vector<float> &slope, const ReceiveFn &receive) {
+                       std::vector<float> &slope, const ReceiveFn &receive,
+                       VectorGradients *gradients) {
   const llvm::SmallVector<mlir::Operation *> ops = opsOf(sublayer);
   values[sublayer.input.getAsOpaquePointer()].assign(input.begin(),
                                                      input.end());
   slopes[lastOf(sublayer).getAsOpaquePointer()] = std::move(slope);
   receiver = &receive;
+  norms = gradients;
   for (mlir::Operation *op : llvm::reverse(ops))
     findBackward(op)->backward(*this, op);
   slope = std::move(gradient(sublayer.input));

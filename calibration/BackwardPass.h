@@ -69,6 +69,9 @@ struct ProductGradient {
   }
 };
 
+/// The gradients by the values of vectors, by the names of these weights.
+using VectorGradients = llvm::StringMap<std::vector<float>>;
+
 /// The weights of a sublayer, as its gradients read them.
 class BackwardWeights {
 public:
@@ -136,9 +139,11 @@ public:
   /// `slope` is the gradient by the result of `sublayer` (by the logits of the
   /// head) and becomes the gradient by its input, whose rows are `input`. All
   /// of its ops have a backward pass. `receive` gets the gradient by each
-  /// product, except the products of experts that no token chose. Throws Error.
+  /// product, except the products of experts that no token chose. If there are
+  /// `norms`, adds the gradients by the weights of norms. Throws Error.
   void run(const Sublayer &sublayer, std::span<const float> input,
-           std::vector<float> &slope, const ReceiveFn &receive);
+           std::vector<float> &slope, const ReceiveFn &receive,
+           VectorGradients *norms = nullptr);
 
   // What the rows of the table call.
   /// The rows [tokens][width] of a value, or [choices][width] of experts.
@@ -150,6 +155,8 @@ public:
   std::vector<float> &make(mlir::Value value);
   /// The gradient by a value: zeros at first.
   std::vector<float> &gradient(mlir::Value value);
+  /// The gradient by the weight of a norm, or null if nobody asks for it.
+  float *normGradient(mlir::FlatSymbolRefAttr weight);
   /// What an op computed beside its results, by a number of its own: empty at
   /// first.
   std::vector<float> &part(mlir::Operation *op, int number);
@@ -171,6 +178,7 @@ private:
 
   const bool quantizes;
   const ReceiveFn *receiver = nullptr;
+  VectorGradients *norms = nullptr;
   /// By the opaque pointer of a value; entries stay where they are.
   std::map<const void *, std::vector<float>> values, rounded, slopes;
   std::map<const void *, ExpertChoices> routes;

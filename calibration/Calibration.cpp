@@ -62,8 +62,11 @@ qwen::readCalibrationText(const TokenizerImport &tokenizer,
     return std::pair(window.place, window.text);
   });
   for (const Window &window : windows)
-    if (std::ssize(result.ids) + result.window <= kCalibrationTokens)
-      result.ids.insert(result.ids.end(), window.ids.begin(), window.ids.end());
+    for (std::vector<int32_t> *list : {&result.ids, &result.rest})
+      if (std::ssize(*list) + result.window <= kCalibrationTokens) {
+        llvm::append_range(*list, window.ids);
+        break;
+      }
   if (std::ssize(result.ids) < kLeastCalibrationTokens)
     throw Error(part::file(name) + " has " + part::found(found) +
                 " tokens when a calibration needs at least " +

@@ -39,6 +39,8 @@ struct CalibrationText {
   int64_t window;
   /// SHA-256 of the texts, in hexadecimal digits.
   std::string hash;
+  /// Whole windows behind these, as many at most. They choose no integers.
+  std::vector<int32_t> rest = {};
 };
 
 /// The first windows of `texts` for a model of `positions`, of each in

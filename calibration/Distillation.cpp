@@ -8,6 +8,7 @@
 #include "qwen/Support/Error.h"
 #include "qwen/Support/Version.h"
 
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FormatVariadic.h"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -34,7 +35,7 @@ Distillation::Distillation(const QuantizeInput &input,
                            const CalibrationText &text, int64_t steps,
                            const CalibrationOptions &options)
     : input(input), text(text), options(options), steps(steps),
-      chain(divide(programsOf(input.module).front())),
+      textIds(text.ids), chain(divide(programsOf(input.module).front())),
       pool(usableThreads(static_cast<int>(options.threads))) {
   for (const Sublayer &sublayer : chain.sublayers)
     if (mlir::Operation *op = findOpWithoutGradient(sublayer))
@@ -49,21 +50,46 @@ Distillation::Distillation(const QuantizeInput &input,
                 part::needed(kLeastDistillWindows) + ", of which " +
                 std::to_string(kLeastDistillWindows / kHeldOutWindows) +
                 " are held out; a longer text has more");
-  for (int64_t i = 0; i < windows; ++i)
-    (i % kHeldOutWindows == kHeldOutWindows - 1 ? heldOut : learned)
-        .push_back(i);
+  splitWindows();
+}
+
+/// Windows that chose no integers are better held out: the scales of the start
+/// have no advantage there. Steps read such windows when they have read all
+/// others.
+void Distillation::splitWindows() {
+  const int64_t chosen = std::ssize(text.ids) / text.window,
+                held = chosen / kHeldOutWindows,
+                others = std::min(std::ssize(text.rest) / text.window,
+                                  held + std::max<int64_t>(0, steps - chosen));
+  const bool hasOthers = others >= held;
+  if (hasOthers)
+    llvm::append_range(textIds, std::span(text.rest).first(
+                                    static_cast<size_t>(others * text.window)));
+  const int64_t first = hasOthers ? chosen : 0,
+                distance = hasOthers ? others / held : kHeldOutWindows;
+  for (int64_t i = 0; i < std::ssize(textIds) / text.window; ++i) {
+    const bool isHeld = std::ssize(heldOut) < held && i >= first &&
+                        (i - first) % distance == distance - 1;
+    (isHeld ? heldOut : learned).push_back(i);
+  }
 }
 
 Distillation::~Distillation() = default;
 
 std::span<const int32_t> Distillation::idsOf(int64_t window) const {
-  return std::span(text.ids).subspan(static_cast<size_t>(window * text.window),
-                                     static_cast<size_t>(text.window));
+  return std::span(textIds).subspan(static_cast<size_t>(window * text.window),
+                                    static_cast<size_t>(text.window));
 }
 
 void Distillation::keepTeacher(std::span<const float> rows) {
+  std::vector<float> all(rows.begin(), rows.end());
+  if (textIds.size() > text.ids.size())
+    llvm::append_range(
+        all, Teacher::rowsOf(input.module, input.weights, chain,
+                             std::span(textIds).subspan(text.ids.size()),
+                             text.window, pool));
   teacher.emplace(input.module, input.weights, chain.sublayers.back(),
-                  text.window, std::vector(rows.begin(), rows.end()), pool);
+                  text.window, std::move(all), pool);
 }
 
 //===----------------------------------------------------------------------===//
@@ -85,6 +111,10 @@ void Distillation::collectMatrices() {
     llvm::append_range(units, matrix.source->units());
     input.replace(name, matrix.source);
   }
+  collectNorms();
+  for (const Norm &norm : norms)
+    for (float value : norm.values())
+      units.push_back(std::abs(value));
   best = numbers;
   gradient.resize(numbers.size());
   adam.emplace(std::move(units));
@@ -94,6 +124,24 @@ void Distillation::collectMatrices() {
         matrix.first, static_cast<size_t>(matrix.source->numbers())));
 }
 
+void Distillation::collectNorms() {
+  llvm::StringSet<> names;
+  for (const Sublayer &sublayer : chain.sublayers)
+    for (mlir::Operation *op : opsOf(sublayer)) {
+      auto norm = llvm::dyn_cast<RmsNormOp>(op);
+      if (!norm || !names.insert(norm.getWeight()).second)
+        continue;
+      const std::string name = norm.getWeight().str();
+      const WeightSourcePtr source = input.source(name);
+      const Norm &own = norms.emplace_back(
+          Norm{name, std::make_shared<Owned>(*source, Place::Memory),
+               numbers.size()});
+      source->read(0, source->shape().outputs(), own.source->floats());
+      llvm::append_range(numbers, own.values());
+      input.replaceValues(name, own.source);
+    }
+}
+
 uint64_t Distillation::hashOfState() const {
   uint64_t hash = XXH3_64bits(projectVersion(), std::strlen(projectVersion()));
   const auto add = [&](const auto &list) {
@@ -101,7 +149,7 @@ uint64_t Distillation::hashOfState() const {
                                 hash);
   };
   add(numbers);
-  add(text.ids);
+  add(textIds);
   add(teacher->allRows());
   return XXH3_64bits_withSeed(&steps, sizeof(steps), hash);
 }
@@ -140,6 +188,9 @@ int64_t Distillation::resume() {
 
 void Distillation::show(std::span<const float> given) {
   std::ranges::copy(given, shown.begin());
+  for (const Norm &norm : norms)
+    std::ranges::copy(given.subspan(norm.first, norm.values().size()),
+                      norm.values().begin());
 }
 
 //===----------------------------------------------------------------------===//
@@ -147,10 +198,10 @@ void Distillation::show(std::span<const float> given) {
 //===----------------------------------------------------------------------===//
 
 float Distillation::measure() {
-  std::vector<float> rounded(numbers.size());
-  std::ranges::transform(numbers, rounded.begin(), [](float number) {
-    return f16ToF32(f32ToF16(number));
-  });
+  std::vector<float> rounded = numbers;
+  const size_t ofMatrices = norms.empty() ? numbers.size() : norms[0].first;
+  for (float &number : std::span(rounded).first(ofMatrices))
+    number = f16ToF32(f32ToF16(number));
   show(rounded);
   std::vector<int32_t> ids;
   for (int64_t window : heldOut)
@@ -236,6 +287,7 @@ bool Distillation::takeStep(int64_t step) {
   const std::span<const int32_t> ids = idsOf(window);
   student->runForward(ids, /*keepsRows=*/true);
   const float part = 1 / static_cast<float>(text.window);
+  VectorGradients slopesOfNorms;
   const std::vector<float> slopes = student->runBackward(
       [&](int64_t first, int64_t width, std::span<const float> logits) {
         const auto size = static_cast<size_t>(width);
@@ -253,7 +305,11 @@ bool Distillation::takeStep(int64_t step) {
       },
       [&](std::span<const float> rows, const ProductGradient &product) {
         addGradient(rows, product);
-      });
+      },
+      slopesOfNorms);
+  for (const Norm &norm : norms)
+    std::ranges::copy(slopesOfNorms[norm.name],
+                      gradient.begin() + static_cast<ptrdiff_t>(norm.first));
   addEmbedding(ids, slopes);
   advance(static_cast<uint64_t>(kStepCost * text.window));
   if (!llvm::all_of(gradient, [](float value) { return std::isfinite(value); }))

@@ -24,7 +24,8 @@ namespace qwen {
 
 /// The steps of --distill without a number, and the most.
 inline constexpr int64_t kDistillSteps = 48, kMostDistillSteps = 10000;
-/// One window of so many is held out, and the fewest windows of a text.
+/// Of so many windows that choose integers, one other window is held out; one
+/// of them, if the text has no others. And the fewest windows of a text.
 inline constexpr int64_t kHeldOutWindows = 8,
                          kLeastDistillWindows = 2 * kHeldOutWindows;
 
@@ -47,8 +48,9 @@ public:
                int64_t steps, const CalibrationOptions &options);
   ~Distillation();
 
-  /// Keeps the rows before the head, [tokens][hidden size], and the head, whose
-  /// weight still has its floats (CalibrationOptions::lastRows).
+  /// Keeps the rows before the head, [tokens][hidden size], of the windows that
+  /// choose integers, and what the model answers to the other windows. Weights
+  /// still have their floats (CalibrationOptions::lastRows).
   void keepTeacher(std::span<const float> rows);
 
   /// Changes the scales of the matrices of `input` that have integers, and
@@ -66,12 +68,25 @@ private:
     size_t first;
   };
 
+  /// The weight of a norm, whose values are its numbers.
+  struct Norm {
+    std::string name;
+    std::shared_ptr<Owned> source;
+    size_t first;
+
+    std::span<float> values() const {
+      return {source->floats(), static_cast<size_t>(source->shape().values())};
+    }
+  };
+
   void note(const std::string &line) const;
   void advance(uint64_t tokens);
   /// Tokens that have run forward when all is done: a step goes back, too.
   uint64_t totalWork() const;
 
+  void splitWindows();
   void collectMatrices();
+  void collectNorms();
   uint64_t hashOfState() const;
   /// What is saved: the numbers, what Adam has, the best numbers, and the
   /// losses.
@@ -97,6 +112,8 @@ private:
   const CalibrationText &text;
   const CalibrationOptions &options;
   const int64_t steps;
+  /// The windows that choose integers, and then others of the text.
+  std::vector<int32_t> textIds;
   const SublayerChain chain;
   /// Numbers of the windows that steps read, and of the held-out ones.
   std::vector<int64_t> learned, heldOut;
@@ -106,8 +123,10 @@ private:
 
   std::vector<Matrix> matrices;
   llvm::StringMap<size_t> matrixOf;
-  /// The numbers of all matrices, one after another: as they learn, as the
-  /// matrices have them, the best so far in f16, and the gradient.
+  std::vector<Norm> norms;
+  /// The numbers of all matrices, one after another, and then those of norms:
+  /// as they learn, as the weights have them, the best so far, those of
+  /// matrices in f16, and the gradient.
   std::vector<float> numbers, shown, best, gradient;
   std::optional<Adam> adam;
   float firstLoss = 0, bestLoss = 0;

@@ -81,13 +81,11 @@ private:
 } // namespace
 
 void Trial::prepare() {
-  TextRun run(input.module, input.weights, heldOut, learned.window, pool);
-  run.embed(chain.embedding);
-  for (const Sublayer &sublayer : llvm::drop_end(chain.sublayers))
-    run.run(sublayer, [](const ReadRows &) {});
   teacher.emplace(input.module, input.weights, chain.sublayers.back(),
                   learned.window,
-                  std::vector(run.rows().begin(), run.rows().end()), pool);
+                  Teacher::rowsOf(input.module, input.weights, chain, heldOut,
+                                  learned.window, pool),
+                  pool);
   for (const auto &[name, format] : input.formats)
     floats[name] = input.source(name);
   calibrate(input, learned, options);

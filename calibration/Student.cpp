@@ -88,7 +88,8 @@ BackwardPass::ReceiveFn Student::receiver(const Sublayer &sublayer,
 }
 
 std::vector<float> Student::runBackward(const SlopeFn &slopeOf,
-                                        const ReceiveFn &receive) {
+                                        const ReceiveFn &receive,
+                                        VectorGradients &norms) {
   std::vector<float> slopes;
   forHeadTokens([&](int64_t first, int64_t tokens) {
     const Sublayer &head = chain.sublayers.back();
@@ -97,7 +98,7 @@ std::vector<float> Student::runBackward(const SlopeFn &slopeOf,
     const std::span<const float> logits = pass.runForward(head, read);
     std::vector<float> slope =
         slopeOf(first, std::ssize(logits) / tokens, logits);
-    pass.run(head, read, slope, receiver(head, pass, receive));
+    pass.run(head, read, slope, receiver(head, pass, receive), &norms);
     llvm::append_range(slopes, slope);
   });
   const int64_t tokens = std::ssize(slopes) / width;
@@ -105,7 +106,8 @@ std::vector<float> Student::runBackward(const SlopeFn &slopeOf,
     const Sublayer &sublayer = chain.sublayers[i - 1];
     weights.clear();
     BackwardPass pass(weights, tokens, window, quantizes);
-    pass.run(sublayer, rows[i - 1], slopes, receiver(sublayer, pass, receive));
+    pass.run(sublayer, rows[i - 1], slopes, receiver(sublayer, pass, receive),
+             &norms);
   }
   weights.clear();
   return slopes;

@@ -46,9 +46,11 @@ public:
   /// result.
   using ReceiveFn = std::function<void(std::span<const float> rows,
                                        const ProductGradient &gradient)>;
-  /// Returns the gradient by the rows of the embedding. Throws Error.
+  /// Returns the gradient by the rows of the embedding, and adds the gradients
+  /// by the weights of norms to `norms`. Throws Error.
   std::vector<float> runBackward(const SlopeFn &slopeOf,
-                                 const ReceiveFn &receive);
+                                 const ReceiveFn &receive,
+                                 VectorGradients &norms);
 
   /// The most tokens of a call of LogitsFn.
   static constexpr int64_t kHeadTokens = 128;

@@ -9,6 +9,18 @@
 
 using namespace qwen;
 
+std::vector<float> Teacher::rowsOf(mlir::ModuleOp module,
+                                   const WeightSources &weights,
+                                   const SublayerChain &chain,
+                                   std::span<const int32_t> ids, int64_t window,
+                                   ThreadPool &pool) {
+  TextRun run(module, weights, ids, window, pool);
+  run.embed(chain.embedding);
+  for (const Sublayer &sublayer : llvm::drop_end(chain.sublayers))
+    run.run(sublayer, [](const ReadRows &) {});
+  return {run.rows().begin(), run.rows().end()};
+}
+
 Teacher::Teacher(mlir::ModuleOp module, const WeightSources &weights,
                  const Sublayer &head, int64_t window, std::vector<float> rows,
                  ThreadPool &pool)

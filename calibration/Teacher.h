@@ -15,6 +15,14 @@ namespace qwen {
 /// A model before its matrices get integers, with which a student is compared.
 class Teacher {
 public:
+  /// The rows before the head, [tokens][hidden size], of the windows `ids`.
+  /// `chain` has the sublayers of `module`. Throws Error.
+  static std::vector<float> rowsOf(mlir::ModuleOp module,
+                                   const WeightSources &weights,
+                                   const SublayerChain &chain,
+                                   std::span<const int32_t> ids, int64_t window,
+                                   ThreadPool &pool);
+
   /// Makes the program of `head` with the weight that it has now. `rows` are
   /// the rows before the head, [tokens][hidden size], of windows of a text.
   /// `module`, `weights`, `head` and `pool` must outlive this. Throws Error.

@@ -26,6 +26,17 @@ void gradients::rmsNorm(std::span<const float> x, const float *weight,
     dx[i] += scale * (weight[i] * dy[i]) - x[i] * change;
 }
 
+void gradients::rmsNormWeights(std::span<const float> x, float eps,
+                               const float *dy, float *dWeight) {
+  double square = 0;
+  for (float value : x)
+    square += double{value} * value;
+  const auto scale = static_cast<float>(
+      1 / std::sqrt(square / static_cast<double>(x.size()) + double{eps}));
+  for (size_t i = 0; i < x.size(); ++i)
+    dWeight[i] += dy[i] * (scale * x[i]);
+}
+
 // The transpose of a rotation turns back.
 void gradients::rope(const float *cos, const float *sin, int64_t half,
                      const float *dy, float *dx) {

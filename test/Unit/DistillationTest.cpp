@@ -68,17 +68,34 @@ std::string bytesOf(const QuantizeInput &input) {
   return bytes;
 }
 
+/// The values of all norms, biases and other vectors.
+std::vector<float> vectorsOf(const QuantizeInput &input) {
+  std::vector<float> values;
+  mlir::ModuleOp module = input.module;
+  for (WeightOp weight : module.getOps<WeightOp>()) {
+    const WeightSourcePtr source = weight.open(input.weights);
+    if (source->shape().sizes.size() != 1)
+      continue;
+    values.resize(values.size() +
+                  static_cast<size_t>(source->shape().values()));
+    source->read(0, source->shape().outputs(),
+                 values.data() + values.size() - source->shape().values());
+  }
+  return values;
+}
+
 /// What a distillation says and leaves.
 struct Outcome {
   DistillResult result = {};
   std::vector<std::string> notes;
   std::string before, after;
+  std::vector<float> vectorsBefore, vectorsAfter;
 };
 
 Outcome distilled(const std::string &name, WeightFormat format, int64_t steps,
-                  const CalibrationOptions &given = {}) {
+                  const CalibrationOptions &given = {},
+                  const CalibrationText &text = textOf(16)) {
   Outcome outcome;
-  const CalibrationText text = textOf(16);
   withInput(name, format, [&](const QuantizeInput &input) {
     CalibrationOptions options = given;
     Distillation distillation(input, text, steps, options);
@@ -87,11 +104,13 @@ Outcome distilled(const std::string &name, WeightFormat format, int64_t steps,
     };
     calibrate(input, text, options);
     outcome.before = bytesOf(input);
+    outcome.vectorsBefore = vectorsOf(input);
     options.note = [&](const std::string &line) {
       outcome.notes.push_back(line);
     };
     outcome.result = distillation.run();
     outcome.after = bytesOf(input);
+    outcome.vectorsAfter = vectorsOf(input);
   });
   return outcome;
 }
@@ -114,6 +133,7 @@ TEST_P(DistillationOf, LowersTheLossOfTokensThatItDoesNotSee) {
   EXPECT_GT(outcome.result.kept.steps, 0);
   EXPECT_EQ(outcome.before.size(), outcome.after.size());
   EXPECT_TRUE(outcome.before != outcome.after);
+  EXPECT_NE(outcome.vectorsBefore, outcome.vectorsAfter);
   ASSERT_EQ(outcome.notes.size(), 1u);
   EXPECT_TRUE(outcome.notes[0].starts_with(
       "distillation: 32 steps of 32 tokens take about "))
@@ -128,6 +148,38 @@ INSTANTIATE_TEST_SUITE_P(Formats, DistillationOf,
                          [](const auto &info) {
                            return std::string(weightFormatName(info.param));
                          });
+
+TEST(Distillation, WindowsThatChoseNoIntegersAreHeldOut) {
+  const auto run = [](int32_t change, int64_t windows) {
+    CalibrationText text = textOf(16);
+    for (int64_t i = 0; i < windows * kDistillWindow; ++i)
+      text.rest.push_back((static_cast<int32_t>(5 * i * i) + change) % 250);
+    return distilled("qwen2-tied-f32", WeightFormat::Q4_0, 8, {}, text);
+  };
+  const Outcome one = run(1, 2), other = run(2, 2), tooFew = run(1, 1),
+                none = run(0, 0);
+  EXPECT_TRUE(one.before == other.before);
+  EXPECT_NE(lossesOf(one.result.line).first, lossesOf(other.result.line).first);
+  EXPECT_TRUE(tooFew.before == none.before && tooFew.after == none.after);
+}
+
+TEST(Distillation, StepsBeyondTheCalibrationReadOtherWindows) {
+  constexpr int64_t kSteps = 40, kOthers = kSteps - 16 + 2;
+  const auto run = [](int32_t change) {
+    CalibrationText text = textOf(16);
+    for (int64_t i = 0; i < kOthers * kDistillWindow; ++i) {
+      // Two windows, evenly spread, are held out.
+      const bool isHeld = i / kDistillWindow % (kOthers / 2) == kOthers / 2 - 1;
+      text.rest.push_back(
+          (static_cast<int32_t>(5 * i * i) + (isHeld ? 0 : change)) % 250);
+    }
+    return distilled("qwen2-tied-f32", WeightFormat::Q4_0, kSteps, {}, text);
+  };
+  const Outcome one = run(1), other = run(2);
+  EXPECT_EQ(lossesOf(one.result.line).first, lossesOf(other.result.line).first);
+  ASSERT_GT(one.result.kept.steps, 16);
+  EXPECT_TRUE(one.after != other.after);
+}
 
 TEST(Distillation, ThreadsAndKillsChangeNoBit) {
   constexpr int64_t kSteps = 16;
@@ -150,6 +202,7 @@ TEST(Distillation, ThreadsAndKillsChangeNoBit) {
     try {
       const Outcome outcome = run(options);
       EXPECT_TRUE(outcome.after == expected.after);
+      EXPECT_EQ(outcome.vectorsAfter, expected.vectorsAfter);
       EXPECT_EQ(outcome.result.kept.steps, expected.result.kept.steps);
       isDone = true;
     } catch (const Killed &) {
@@ -242,7 +295,7 @@ struct Learner {
 class StudentOf : public testing::TestWithParam<const char *> {};
 
 // Through all ops of the model, and both uses of a tied embedding.
-TEST_P(StudentOf, GradientsOfScalesAreDifferences) {
+TEST_P(StudentOf, GradientsOfScalesAndNormsAreDifferences) {
   withInput(GetParam(), WeightFormat::Q4_0, [](const QuantizeInput &input) {
     const CalibrationText text = textOf(2);
     std::map<std::string, std::shared_ptr<LearnedMatrix>> matrices;
@@ -258,6 +311,16 @@ TEST_P(StudentOf, GradientsOfScalesAreDifferences) {
       input.replace(name, matrix);
     }
     Learner learner(input, text.ids);
+    std::map<std::string, std::shared_ptr<Owned>> norms;
+    for (const Sublayer &sublayer : learner.chain.sublayers)
+      for (mlir::Operation *op : opsOf(sublayer))
+        if (auto norm = llvm::dyn_cast<RmsNormOp>(op)) {
+          const std::string name = norm.getWeight().str();
+          const WeightSourcePtr source = input.source(name);
+          norms[name] = std::make_shared<Owned>(*source, Place::Memory);
+          source->read(0, source->shape().outputs(), norms[name]->floats());
+          input.replaceValues(name, norms[name]);
+        }
     learner.loss();
     const auto add = [&](const std::string &name, int64_t output,
                          const float *slope) {
@@ -265,6 +328,7 @@ TEST_P(StudentOf, GradientsOfScalesAreDifferences) {
                                   gradients[name].data() +
                                       output * matrices[name]->outputNumbers());
     };
+    VectorGradients ofNorms;
     const std::vector<float> slopes = learner.student.runBackward(
         [&](int64_t first, int64_t width, std::span<const float> logits) {
           std::vector<float> slope(logits.size());
@@ -293,16 +357,18 @@ TEST_P(StudentOf, GradientsOfScalesAreDifferences) {
                     rows[static_cast<size_t>(token * k + i)];
             add(name, product.expert * outputs + output, values.data());
           }
-        });
+        },
+        ofNorms);
     EmbeddingOp embedding = learner.chain.embedding;
     const std::string embedded = embedding.getWeight().str();
     const int64_t width = matrices[embedded]->shape().k();
     for (size_t i = 0; i < text.ids.size(); ++i)
       add(embedded, text.ids[i],
           slopes.data() + static_cast<int64_t>(i) * width);
-    // All numbers of a matrix along their gradient.
-    for (auto &[name, list] : numbers) {
-      const std::vector<float> start = list, &gradient = gradients[name];
+    // All numbers of a weight along their gradient.
+    const auto expectSlope = [&](const std::string &name, std::span<float> list,
+                                 const std::vector<float> &gradient) {
+      const std::vector<float> start(list.begin(), list.end());
       double square = 0;
       for (float value : gradient)
         square += double{value} * value;
@@ -317,9 +383,14 @@ TEST_P(StudentOf, GradientsOfScalesAreDifferences) {
         for (size_t i = 0; i < list.size(); ++i)
           moved += (side ? 1 : -1) * (double{list[i]} - start[i]) * gradient[i];
       }
-      list = start;
+      std::ranges::copy(start, list.begin());
       EXPECT_NEAR((losses[1] - losses[0]) / moved, 1, 0.02) << name;
-    }
+    };
+    for (auto &[name, list] : numbers)
+      expectSlope(name, list, gradients[name]);
+    ASSERT_FALSE(norms.empty());
+    for (auto &[name, norm] : norms)
+      expectSlope(name, {norm->floats(), ofNorms[name].size()}, ofNorms[name]);
   });
 }
 

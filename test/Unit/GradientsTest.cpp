@@ -85,6 +85,19 @@ TEST(Gradients, Norms) {
         return y;
       },
       x, slope, gradient);
+  std::vector<float> ofWeights(40);
+  gradients::rmsNormWeights(x, 0.1f, slope.data(), ofWeights.data());
+  expectGradient(
+      [&](const Reals &values) {
+        double square = 0;
+        for (float value : x)
+          square += double{value} * value;
+        Reals y(values);
+        for (size_t i = 0; i < y.size(); ++i)
+          y[i] *= x[i] / std::sqrt(square / 40 + double{0.1f});
+        return y;
+      },
+      weight, slope, ofWeights);
 }
 
 TEST(Gradients, Rotations) {

@@ -23,6 +23,9 @@ namespace qwen::gradients {
 /// Of y = x / sqrt(mean(x^2) + eps) * weight, over all values of `x`.
 void rmsNorm(std::span<const float> x, const float *weight, float eps,
              const float *dy, float *dx);
+/// The same by the weights.
+void rmsNormWeights(std::span<const float> x, float eps, const float *dy,
+                    float *dWeight);
 
 /// Of the half-split rotation of one head, 2 * `half` values.
 void rope(const float *cos, const float *sin, int64_t half, const float *dy,
