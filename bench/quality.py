@@ -101,7 +101,7 @@ class Peer:
     def __init__(self, args, ours, program="ik_llama.cpp"):
         self.args, self.program = args, program
         self.python = peer_python(args.workdir)
-        self.ids = args.workdir / "eval.npy"
+        self.ids = args.workdir / f"{args.text.stem}.npy"
         np.save(self.ids, ours.ids(args.text, args.windows))
         self.f32 = self.make("f32.gguf", "convert", args.folder)
         # The arguments of the quantization behind the type.
@@ -112,7 +112,7 @@ class Peer:
 
     @functools.cached_property
     def reference(self):
-        return self.make(f"reference-{self.args.windows}.npy", "reference", self.program, self.f32, self.ids)
+        return self.make(f"reference-{self.args.text.stem}-{self.args.windows}.npy", "reference", self.program, self.f32, self.ids)
 
     def make(self, name, command, *inputs):
         return make(self.args.workdir / name, [self.python, PEER, command, *inputs, self.args.workdir / name])

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What training at the engine's precision brings, on models/stories: KL and perplexity of files by qwen-train beside calibrated ones.
+"""What training at the engine's precision brings: KL and perplexity of files by qwen-train beside calibrated ones.
 
   v/bin/pip install build/packages/qwen_compiler-*.whl[train]
-  v/bin/python bench/train.py WORKDIR --corpus stories.txt.xz --calibration calibration.txt [--parts weights recovery ...] [--epochs N]
+  v/bin/python bench/train.py WORKDIR --corpus stories.txt.xz --calibration calibration.txt [--parts weights recovery ...] [--epochs N] [--more=OPTION ...]
+  v/bin/python bench/train.py WORKDIR --model FOLDER --eval EVAL.txt --corpus calibration.txt --calibration calibration.txt --parts trained
 
-WORKDIR gets the texts: what the corpus has without texts that share 40 characters with models/stories/golden/val.txt, and the first halves of the
-five kinds of text of calibration/text. Files are compared with the checkpoint in f32 (`qwen-run compare`), on 16 windows of val.txt and on the
-second halves of the five kinds. A file or a folder that is there is not made again.
+The model is models/stories, and the text to measure with its val.txt. WORKDIR gets the texts: what the corpus has without texts that share 40 characters with
+the text to measure with, and the first halves of the five kinds of text of calibration/text. Files are compared with the checkpoint in f32 (`qwen-run
+compare`), on 16 windows of that text and on the second halves of the five kinds. A file or a folder that is there is not made again.
 
 Each part is a training. `weights` trains all weights of the checkpoint, in q4_0. `trained` begins with gptq's integers and trains weights and scales,
 in q4_0; `small` does so in q4_g128. `scales` trains scales alone. `recovery` trains the model without the layer that `--prune
@@ -56,7 +57,7 @@ def run(*command, **options):
 def write_texts(args):
     """The texts to train with and those to measure with, by kind."""
     held = {kind: args.workdir / f"{kind}.held-out.txt" for kind in KINDS}
-    held["val"] = STORIES / "golden/val.txt"
+    held["val"] = args.eval
     training = [args.workdir / name for name in ("corpus.txt", "kinds.txt")]
     if all(file.exists() for file in (*training, *held.values())):
         return training, held
@@ -69,7 +70,7 @@ def write_texts(args):
     training[1].write_text(END.join(halves.values()))
     val = held["val"].read_text()
     known = {val[i:i + SHARED] for i in range(len(val) - SHARED + 1)}
-    with lzma.open(args.corpus, "rt", encoding="utf-8") as file:
+    with (lzma.open if args.corpus.suffix == ".xz" else open)(args.corpus, "rt", encoding="utf-8") as file:
         texts = file.read().split(END)
     random.Random(1).shuffle(texts)
     kept = []
@@ -97,7 +98,7 @@ def start_file(args, format):
     """The integers of gptq without rotation, as a GGUF file."""
     file = args.workdir / f"start-{format}.gguf"
     if not file.exists():
-        calibrated = compile_file(args, STORIES, f"start-{format}", "--weights", format, "--quantizer", "gptq", "--rotate", "off", f"--calibrate={args.calibration}")
+        calibrated = compile_file(args, args.model, f"start-{format}", "--weights", format, "--quantizer", "gptq", "--rotate", "off", f"--calibrate={args.calibration}")
         run(BIN / "qwen-opt", "export", calibrated, "-o", file, stderr=subprocess.DEVNULL)
     return file
 
@@ -109,7 +110,7 @@ def trained(args, part, files):
     if not folder.exists():
         options = [str(start_file(args, format)) if option == "{start}" else option for option in options]
         start, before = time.time(), children_seconds()
-        subprocess.run([args.python, "-m", "qwen_compiler.train", STORIES, "-o", folder, "--teacher", STORIES, "--format", format, *options,
+        subprocess.run([args.python, "-m", "qwen_compiler.train", args.model, "-o", folder, "--teacher", args.model, "--format", format, *options, *args.more,
                         "--batch", str(args.batch), "--window", str(args.window), "--epochs", str(args.epochs), "--threads", str(args.threads),
                         "--data", files[0], *files[1:] * KINDS_READ], check=True)
         log.write_text(json.dumps({"seconds": time.time() - start, "cpu": children_seconds() - before}))
@@ -130,9 +131,12 @@ def compare(args, reference, file, held):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workdir", type=pathlib.Path)
+    parser.add_argument("--model", type=pathlib.Path, default=STORIES)
+    parser.add_argument("--eval", type=pathlib.Path, default=STORIES / "golden/val.txt")
     parser.add_argument("--corpus", type=pathlib.Path, required=True)
     parser.add_argument("--calibration", type=pathlib.Path, required=True)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--more", action="append", default=[], help="another option of qwen-train")
     parser.add_argument("--python", default=sys.executable, help="the Python that has qwen_compiler[train]")
     parser.add_argument("--epochs", type=float, default=0.35)
     parser.add_argument("--batch", type=int, default=4)
@@ -142,16 +146,16 @@ def main():
     args = parser.parse_args()
     args.workdir.mkdir(parents=True, exist_ok=True)
     files, held = write_texts(args)
-    reference = compile_file(args, STORIES, "f32", "--weights", "f32")
+    reference = compile_file(args, args.model, "f32", "--weights", "f32")
     rows = {}
     for format in dict.fromkeys(PARTS[part][0] for part in args.parts if part != "recovery"):
         for name, options in CALIBRATED.items():
             options = [option.format(text=args.calibration) for option in options]
-            rows[f"{format}, {name}"] = compile_file(args, STORIES, f"{format}, {name}", "--weights", format, *options), None
+            rows[f"{format}, {name}"] = compile_file(args, args.model, f"{format}, {name}", "--weights", format, *options), None
     for part in args.parts:
         rows[part] = trained(args, part, files)
     if "recovery" in args.parts:
-        rows["one layer less"] = compile_file(args, STORIES, "pruned", "--weights", "q8_0", "--quantizer", "rtn", "--rotate", "off", "--prune", "sleb:1",
+        rows["one layer less"] = compile_file(args, args.model, "pruned", "--weights", "q8_0", "--quantizer", "rtn", "--rotate", "off", "--prune", "sleb:1",
                                               f"--calibrate={files[0]}"), None
     print(f"| file | MB | seconds, CPU seconds | perplexity | KL | {' | '.join(KINDS)} |\n|{'---|' * (5 + len(KINDS))}")
     for name, (file, seconds) in rows.items():

@@ -83,6 +83,8 @@ for method, format, rate in (("qat", "q4_0", 3e-4), ("lsq", "q4_g128", 3e-4), ("
     checks.check(measure[-1][1] < measure[0][1], f"{name}: {measure[0]} becomes {measure[-1]}")
     said = compiled(FOLDER / name)[1]
     checks.check(f"kept exactly in {format}" in said and "converted" not in said, f"{name}: {said}")
+measure = check_command("bf16", "--method", "qat", "--lr", 3e-4, "--teacher", FOLDER / "tiny", "--bf16-products")["KL"]
+checks.check(measure[-1][1] < measure[0][1], f"--bf16-products: {measure[0]} becomes {measure[-1]}")
 history = check_command("lora", "--method", "lora", "--lr", "1e-2")
 checks.check(history["loss"][-1][1] < history["loss"][0][1], f"lora: {history['loss']}")
 run(["qwen-opt", FOLDER / "tiny", "-o", FOLDER / "lora.qwen", "--lora", FOLDER / "lora"])

@@ -72,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help="order of the windows, and first values of adapters (0)")
     add("--threads", type=int, help="threads of PyTorch on a CPU")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="device of PyTorch (cuda where there is one, else cpu)")
+    add("--bf16-products", action="store_true", help="round what products read to bf16: faster where the device has instructions for it")
     add("--gradient-checkpointing", action="store_true", help="less memory, a third more time")
     return result
 
@@ -223,6 +224,7 @@ def train(options: argparse.Namespace, tell: Callable[[int, int, str], None]) ->
     torch.use_deterministic_algorithms(True, warn_only=True)
     if options.threads:
         torch.set_num_threads(options.threads)
+    torch.set_float32_matmul_precision("medium" if options.bf16_products else "highest")
     tokenizer = load_tokenizer(options.checkpoint)
     data = windows(options.data, tokenizer, options.window)
     folder = begin_folder(options)
