@@ -38,7 +38,7 @@ def our_file(args, most):
         return max(files, key=lambda file: file.stat().st_size)
     short = args.workdir / "calibration.txt"
     short.write_bytes(args.calibration.read_bytes()[:args.short])
-    budget = f"{most / 1e6:.2f}"
+    budget = f"{most // 10_000 / 100:.2f}"
     file = args.workdir / f"budget-{budget}.qwen"
     return make(file, [BIN / "qwen-opt", args.folder, "-o", file, "--budget", f"{budget}MB", f"--calibrate={short}"])
 
