@@ -6,8 +6,8 @@
 
 A file of a peer has one type, or is its mixture if the name ends with "-mix". Ours is the largest of those that are there with 99 to 100% of the peer's bytes,
 or else it is compiled with a budget of these bytes, whose text is the first --short bytes of CALIBRATION.txt. Each program is compared with its own run in f32: on 16
-windows of 512 tokens of EVAL.txt, and on 6 windows of each kind of text in calibration/text, which no calibration reads here; the second half of a window
-counts. Prints a table in Markdown: KL divergences on EVAL.txt, ours divided by the peer's, and the same for each kind. Files that are there are not made again.
+windows of 512 tokens of EVAL.txt, and on 6 windows of each kind of text in calibration/text but English, which is a part of calibration.txt; the second half
+of a window counts. Prints a table in Markdown: KL divergences on EVAL.txt, ours divided by the peer's, and the same for each kind. Files that are there are not made again.
 """
 import argparse
 import pathlib
@@ -15,7 +15,7 @@ import pathlib
 import quality
 from quality import BIN, ROOT, make
 
-KINDS = ("english", "code", "chat", "chinese", "mathematics")
+KINDS = ("code", "chat", "chinese", "mathematics")
 KIND_WINDOWS = 6
 TYPES = ("Q4_0", "IQ4_NL", "IQ4_XS-mix", "IQ4_NL-mix", "Q4_0-mix", "IQ4_KS-mix", "Q4_K_S-mix", "IQ4_K-mix", "Q4_K_M-mix", "Q5_K_S-mix", "IQ5_K-mix", "Q5_K_M-mix",
          "Q6_K-mix")
