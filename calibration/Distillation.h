@@ -24,8 +24,8 @@ namespace qwen {
 
 /// The steps of --distill without a number, and the most.
 inline constexpr int64_t kDistillSteps = 48, kMostDistillSteps = 10000;
-/// Of so many windows that choose integers, one other window is held out; one
-/// of them, if the text has no others. And the fewest windows of a text.
+/// The windows that choose integers for each one that is held out, and the
+/// fewest windows of a text.
 inline constexpr int64_t kHeldOutWindows = 8,
                          kLeastDistillWindows = 2 * kHeldOutWindows;
 
