@@ -4,8 +4,8 @@
   .venv/bin/python bench/real_model.py WORKDIR --dither 1
   .venv/bin/python bench/equal_bytes.py WORKDIR/smollm2-dither-1 WORKDIR/equal EVAL.txt CALIBRATION.txt [--types TYPE ...] [--short BYTES]
 
-A file of a peer has one type, or is its mixture if the name ends with "-mix". Ours is the largest of those that are there with 99 to 100% of the peer's bytes,
-or else it is compiled with a budget of these bytes, whose text is the first --short bytes of CALIBRATION.txt. Each program is compared with its own run in f32: on 16
+The peer quantizes all matrices to one type; a name that ends with "-mix" stands for the peer's mixture of types. For each file of the peer, the script compiles ours
+with a budget of as many bytes, by the first --short bytes of CALIBRATION.txt. If WORKDIR has a file of an earlier budget with 99 to 100% of these bytes, the script takes that. Each program is compared with its own run in f32: on 16
 windows of 512 tokens of EVAL.txt, and on 6 windows of each kind of text in calibration/text but English, which is a part of calibration.txt; the second half
 of a window counts. Prints a table in Markdown: KL divergences on EVAL.txt, ours divided by the peer's, and the same for each kind. Files that are there are not made again.
 """

@@ -199,9 +199,10 @@ void Distillation::show(std::span<const float> given) {
 
 float Distillation::measure() {
   std::vector<float> rounded = numbers;
-  const size_t ofMatrices = norms.empty() ? numbers.size() : norms[0].first;
-  for (float &number : std::span(rounded).first(ofMatrices))
-    number = f16ToF32(f32ToF16(number));
+  for (const Matrix &matrix : matrices)
+    for (float &number : std::span(rounded).subspan(
+             matrix.first, static_cast<size_t>(matrix.source->numbers())))
+      number = f16ToF32(f32ToF16(number));
   show(rounded);
   std::vector<int32_t> ids;
   for (int64_t window : heldOut)

@@ -124,9 +124,9 @@ private:
   std::vector<Matrix> matrices;
   llvm::StringMap<size_t> matrixOf;
   std::vector<Norm> norms;
-  /// The numbers of all matrices, one after another, and then those of norms:
-  /// as they learn, as the weights have them, the best so far, those of
-  /// matrices in f16, and the gradient.
+  /// The numbers of all matrices and then of all norms: the numbers that learn,
+  /// those that the weights have now, the best so far (numbers of matrices are
+  /// rounded to f16), and the gradient.
   std::vector<float> numbers, shown, best, gradient;
   std::optional<Adam> adam;
   float firstLoss = 0, bestLoss = 0;

@@ -11,28 +11,30 @@
 using namespace qwen;
 
 // With r = 1 / sqrt(mean(x^2) + eps), dx = r (w dy - x r^2 mean(w dy x)).
+/// 1 / sqrt(mean(x^2) + eps).
+static double inverseRms(std::span<const float> x, float eps) {
+  double square = 0;
+  for (float value : x)
+    square += double{value} * value;
+  return 1 / std::sqrt(square / static_cast<double>(x.size()) + double{eps});
+}
+
 void gradients::rmsNorm(std::span<const float> x, const float *weight,
                         float eps, const float *dy, float *dx) {
-  double square = 0, slope = 0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    square += double{x[i]} * x[i];
+  double slope = 0;
+  for (size_t i = 0; i < x.size(); ++i)
     slope += double{weight[i]} * dy[i] * x[i];
-  }
-  const auto n = static_cast<double>(x.size());
-  const double r = 1 / std::sqrt(square / n + double{eps});
+  const double r = inverseRms(x, eps);
   const auto scale = static_cast<float>(r);
-  const auto change = static_cast<float>(r * r * r * slope / n);
+  const auto change =
+      static_cast<float>(r * r * r * slope / static_cast<double>(x.size()));
   for (size_t i = 0; i < x.size(); ++i)
     dx[i] += scale * (weight[i] * dy[i]) - x[i] * change;
 }
 
 void gradients::rmsNormWeights(std::span<const float> x, float eps,
                                const float *dy, float *dWeight) {
-  double square = 0;
-  for (float value : x)
-    square += double{value} * value;
-  const auto scale = static_cast<float>(
-      1 / std::sqrt(square / static_cast<double>(x.size()) + double{eps}));
+  const auto scale = static_cast<float>(inverseRms(x, eps));
   for (size_t i = 0; i < x.size(); ++i)
     dWeight[i] += dy[i] * (scale * x[i]);
 }
