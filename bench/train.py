@@ -3,10 +3,10 @@
 
   v/bin/pip install build/packages/qwen_compiler-*.whl[train]
   v/bin/python bench/train.py WORKDIR --corpus stories.txt.xz --calibration calibration.txt [--parts weights recovery ...] [--epochs N] [--more=OPTION ...]
-  v/bin/python bench/train.py WORKDIR --model FOLDER --eval EVAL.txt --corpus calibration.txt --calibration calibration.txt --parts trained
+  v/bin/python bench/train.py WORKDIR --model FOLDER --eval EVAL.txt --corpus calibration.txt --calibration calibration.txt --parts trained --calibrated gptq
 
 The model is models/stories, and the text to measure with its val.txt. WORKDIR gets the texts: what the corpus has without texts that share 40 characters with
-the text to measure with, and the first halves of the five kinds of text of calibration/text. Files are compared with the checkpoint in f32 (`qwen-run
+a text to measure with, and the first halves of the five kinds of text of calibration/text. Files are compared with the checkpoint in f32 (`qwen-run
 compare`), on 16 windows of that text and on the second halves of the five kinds. A file or a folder that is there is not made again.
 
 Each part is a training. `weights` trains all weights of the checkpoint, in q4_0. `trained` begins with gptq's integers and trains weights and scales,
@@ -68,8 +68,7 @@ def write_texts(args):
         halves[kind] = text[:middle]
         held[kind].write_text(text[middle:])
     training[1].write_text(END.join(halves.values()))
-    val = held["val"].read_text()
-    known = {val[i:i + SHARED] for i in range(len(val) - SHARED + 1)}
+    known = {text[i:i + SHARED] for text in (file.read_text() for file in held.values()) for i in range(len(text) - SHARED + 1)}
     with (lzma.open if args.corpus.suffix == ".xz" else open)(args.corpus, "rt", encoding="utf-8") as file:
         texts = file.read().split(END)
     random.Random(1).shuffle(texts)
@@ -136,6 +135,7 @@ def main():
     parser.add_argument("--corpus", type=pathlib.Path, required=True)
     parser.add_argument("--calibration", type=pathlib.Path, required=True)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--calibrated", nargs="*", choices=CALIBRATED, default=list(CALIBRATED), help="files to compare with that are not trained")
     parser.add_argument("--more", action="append", default=[], help="another option of qwen-train")
     parser.add_argument("--python", default=sys.executable, help="the Python that has qwen_compiler[train]")
     parser.add_argument("--epochs", type=float, default=0.35)
@@ -149,8 +149,8 @@ def main():
     reference = compile_file(args, args.model, "f32", "--weights", "f32")
     rows = {}
     for format in dict.fromkeys(PARTS[part][0] for part in args.parts if part != "recovery"):
-        for name, options in CALIBRATED.items():
-            options = [option.format(text=args.calibration) for option in options]
+        for name in args.calibrated:
+            options = [option.format(text=args.calibration) for option in CALIBRATED[name]]
             rows[f"{format}, {name}"] = compile_file(args, args.model, f"{format}, {name}", "--weights", format, *options), None
     for part in args.parts:
         rows[part] = trained(args, part, files)

@@ -35,58 +35,33 @@ Distillation::Distillation(const QuantizeInput &input,
                            const CalibrationText &text, int64_t steps,
                            const CalibrationOptions &options)
     : input(input), text(text), options(options), steps(steps),
-      textIds(text.ids), chain(divide(programsOf(input.module).front())),
+      windows(holdOut(text, std::max<int64_t>(0, steps - std::ssize(text.ids) /
+                                                             text.window))),
+      chain(divide(programsOf(input.module).front())),
       pool(usableThreads(static_cast<int>(options.threads))) {
   for (const Sublayer &sublayer : chain.sublayers)
     if (mlir::Operation *op = findOpWithoutGradient(sublayer))
       throw Error(part::subject("--distill") + " needs a backward pass of " +
                   part::needed(op->getName().getStringRef().str()) +
                   ", which there is not: compile the model without it");
-  const int64_t windows = std::ssize(text.ids) / text.window;
-  if (windows < kLeastDistillWindows)
-    throw Error("the calibration text has " + part::found(windows) +
+  const int64_t count = std::ssize(text.ids) / text.window;
+  if (count < kLeastDistillWindows)
+    throw Error("the calibration text has " + part::found(count) +
                 " windows of " + std::to_string(text.window) + " tokens when " +
                 part::subject("--distill") + " needs at least " +
                 part::needed(kLeastDistillWindows) + ", of which " +
                 std::to_string(kLeastDistillWindows / kHeldOutWindows) +
                 " are held out; a longer text has more");
-  splitWindows();
-}
-
-/// Windows that chose no integers are better held out: the scales of the start
-/// have no advantage there. Steps read such windows when they have read all
-/// others.
-void Distillation::splitWindows() {
-  const int64_t chosen = std::ssize(text.ids) / text.window,
-                held = chosen / kHeldOutWindows,
-                others = std::min(std::ssize(text.rest) / text.window,
-                                  held + std::max<int64_t>(0, steps - chosen));
-  const bool hasOthers = others >= held;
-  if (hasOthers)
-    llvm::append_range(textIds, std::span(text.rest).first(
-                                    static_cast<size_t>(others * text.window)));
-  const int64_t first = hasOthers ? chosen : 0,
-                distance = hasOthers ? others / held : kHeldOutWindows;
-  for (int64_t i = 0; i < std::ssize(textIds) / text.window; ++i) {
-    const bool isHeld = std::ssize(heldOut) < held && i >= first &&
-                        (i - first) % distance == distance - 1;
-    (isHeld ? heldOut : learned).push_back(i);
-  }
 }
 
 Distillation::~Distillation() = default;
 
-std::span<const int32_t> Distillation::idsOf(int64_t window) const {
-  return std::span(textIds).subspan(static_cast<size_t>(window * text.window),
-                                    static_cast<size_t>(text.window));
-}
-
 void Distillation::keepTeacher(std::span<const float> rows) {
   std::vector<float> all(rows.begin(), rows.end());
-  if (textIds.size() > text.ids.size())
+  if (windows.ids.size() > text.ids.size())
     llvm::append_range(
         all, Teacher::rowsOf(input.module, input.weights, chain,
-                             std::span(textIds).subspan(text.ids.size()),
+                             std::span(windows.ids).subspan(text.ids.size()),
                              text.window, pool));
   teacher.emplace(input.module, input.weights, chain.sublayers.back(),
                   text.window, std::move(all), pool);
@@ -149,7 +124,7 @@ uint64_t Distillation::hashOfState() const {
                                 hash);
   };
   add(numbers);
-  add(textIds);
+  add(windows.ids);
   add(teacher->allRows());
   return XXH3_64bits_withSeed(&steps, sizeof(steps), hash);
 }
@@ -204,11 +179,10 @@ float Distillation::measure() {
              matrix.first, static_cast<size_t>(matrix.source->numbers())))
       number = f16ToF32(f32ToF16(number));
   show(rounded);
-  std::vector<int32_t> ids;
-  for (int64_t window : heldOut)
-    llvm::append_range(ids, idsOf(window));
+  const std::vector<int32_t> ids = windows.idsOf(windows.heldOut);
   student->runForward(ids, /*keepsRows=*/false);
-  const double loss = teacher->divergence(*student, heldOut, options.threads);
+  const double loss =
+      teacher->divergence(*student, windows.heldOut, options.threads);
   advance(ids.size());
   return static_cast<float>(loss);
 }
@@ -282,10 +256,10 @@ bool Distillation::takeStep(int64_t step) {
   show(numbers);
   std::ranges::fill(gradient, 0.0f);
   // Spread over the text where there are fewer steps than windows.
-  const int64_t count = std::ssize(learned);
-  const int64_t window = learned[static_cast<size_t>(
+  const int64_t count = std::ssize(windows.learned);
+  const int64_t window = windows.learned[static_cast<size_t>(
       steps < count ? step * count / steps : step % count)];
-  const std::span<const int32_t> ids = idsOf(window);
+  const std::span<const int32_t> ids = windows.idsOf(window);
   student->runForward(ids, /*keepsRows=*/true);
   const float part = 1 / static_cast<float>(text.window);
   VectorGradients slopesOfNorms;
@@ -349,7 +323,8 @@ void Distillation::note(const std::string &line) const {
 uint64_t Distillation::totalWork() const {
   const int64_t measured = (steps + kMeasuredSteps - 1) / kMeasuredSteps + 1;
   return static_cast<uint64_t>(
-      text.window * (kStepCost * steps + measured * std::ssize(heldOut)));
+      text.window *
+      (kStepCost * steps + measured * std::ssize(windows.heldOut)));
 }
 
 void Distillation::advance(uint64_t tokens) {
@@ -379,7 +354,7 @@ DistillResult Distillation::run() {
         steps, text.window,
         secondsFrom(before) * static_cast<double>(totalWork() - done) /
             static_cast<double>(done),
-        std::ssize(heldOut) * text.window, firstLoss));
+        std::ssize(windows.heldOut) * text.window, firstLoss));
   }
   learn(finished);
   show(best);

@@ -9,6 +9,7 @@
 #define QWEN_CALIBRATION_DISTILLATION_H
 
 #include "calibration/Calibration.h"
+#include "calibration/HeldOutWindows.h"
 #include "calibration/SavedCalibration.h"
 #include "calibration/Teacher.h"
 #include "qwen/Gradients/Adam.h"
@@ -24,10 +25,8 @@ namespace qwen {
 
 /// The steps of --distill without a number, and the most.
 inline constexpr int64_t kDistillSteps = 48, kMostDistillSteps = 10000;
-/// The windows that choose integers for each one that is held out, and the
-/// fewest windows of a text.
-inline constexpr int64_t kHeldOutWindows = 8,
-                         kLeastDistillWindows = 2 * kHeldOutWindows;
+/// The fewest windows of a text.
+inline constexpr int64_t kLeastDistillWindows = 2 * kHeldOutWindows;
 
 /// What came out of a distillation.
 struct DistillResult {
@@ -84,7 +83,6 @@ private:
   /// Tokens that have run forward when all is done: a step goes back, too.
   uint64_t totalWork() const;
 
-  void splitWindows();
   void collectMatrices();
   void collectNorms();
   uint64_t hashOfState() const;
@@ -106,17 +104,14 @@ private:
                     std::span<const float> slopes);
   /// Takes the steps from `first` on.
   void learn(int64_t first);
-  std::span<const int32_t> idsOf(int64_t window) const;
 
   const QuantizeInput &input;
   const CalibrationText &text;
   const CalibrationOptions &options;
   const int64_t steps;
-  /// The windows that choose integers, and then others of the text.
-  std::vector<int32_t> textIds;
+  /// Steps that have read all windows that choose integers read others.
+  const DividedText windows;
   const SublayerChain chain;
-  /// Numbers of the windows that steps read, and of the held-out ones.
-  std::vector<int64_t> learned, heldOut;
   ThreadPool pool;
   std::optional<Teacher> teacher;
   std::optional<Student> student;

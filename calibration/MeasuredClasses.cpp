@@ -2,7 +2,7 @@
 
 #include "calibration/MeasuredClasses.h"
 
-#include "calibration/Distillation.h"
+#include "calibration/HeldOutWindows.h"
 #include "calibration/Teacher.h"
 #include "engine/CpuCount.h"
 
@@ -39,17 +39,12 @@ public:
         const MatrixFormats &plan, const CalibrationOptions &options)
       : input(given), options(options),
         chain(divide(programsOf(input.module).front())),
-        pool(usableThreads(static_cast<int>(options.threads))),
-        learned{{}, text.window, text.hash} {
+        pool(usableThreads(static_cast<int>(options.threads))) {
     input.formats = plan;
-    const int64_t windows = std::ssize(text.ids) / text.window;
-    for (int64_t i = 0; i < windows; ++i) {
-      const bool isHeldOut = i % kHeldOutWindows == kHeldOutWindows - 1;
-      const auto first = text.ids.begin() + i * text.window;
-      std::vector<int32_t> &to = isHeldOut ? heldOut : learned.ids;
-      to.insert(to.end(), first, first + text.window);
-    }
-    numbers.resize(heldOut.size() / static_cast<size_t>(text.window));
+    const DividedText windows = holdOut(text);
+    learned = {windows.idsOf(windows.learned), text.window, text.hash};
+    heldOut = windows.idsOf(windows.heldOut);
+    numbers.resize(windows.heldOut.size());
     std::iota(numbers.begin(), numbers.end(), int64_t{0});
   }
 
@@ -71,7 +66,7 @@ private:
   const CalibrationOptions &options;
   const SublayerChain chain;
   ThreadPool pool;
-  CalibrationText learned;
+  CalibrationText learned = {};
   std::vector<int32_t> heldOut;
   /// Of the windows that are held out.
   std::vector<int64_t> numbers;

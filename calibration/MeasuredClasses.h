@@ -20,8 +20,8 @@ namespace qwen {
 
 /// What a trial said.
 struct PlanTrial {
-  /// Tokens that chose no integers: of each eighth window. 0 if the text has
-  /// fewer windows; nothing is measured then.
+  /// Tokens that chose no integers (HeldOutWindows.h). 0 if the text has too
+  /// few windows; nothing is measured then.
   int64_t tokens = 0;
   /// The KL divergence of the whole plan, and what was expected.
   double measured = 0, expected = 0;

@@ -163,6 +163,24 @@ TEST(Distillation, WindowsThatChoseNoIntegersAreHeldOut) {
   EXPECT_TRUE(tooFew.before == none.before && tooFew.after == none.after);
 }
 
+TEST(Distillation, TheRestOfATextIsHeldOutIfItIsLongEnough) {
+  using Numbers = std::vector<int64_t>;
+  const auto divided = [](int64_t chosen, int64_t others, int64_t more) {
+    CalibrationText text = textOf(chosen);
+    text.rest.resize(static_cast<size_t>(others * kDistillWindow));
+    return holdOut(text, more);
+  };
+  EXPECT_EQ(divided(16, 2, 0).heldOut, (Numbers{16, 17}));
+  EXPECT_EQ(divided(16, 2, 0).learned.size(), 16u);
+  EXPECT_EQ(divided(16, 9, 0).heldOut, (Numbers{16, 17}));
+  EXPECT_EQ(divided(16, 9, 4).heldOut, (Numbers{18, 21}));
+  EXPECT_EQ(divided(16, 9, 4).learned.size(), 20u);
+  EXPECT_EQ(divided(16, 1, 4).heldOut, (Numbers{7, 15}));
+  EXPECT_EQ(divided(16, 1, 4).learned.size(), 14u);
+  EXPECT_TRUE(divided(7, 7, 7).heldOut.empty());
+  EXPECT_EQ(divided(7, 7, 7).learned.size(), 7u);
+}
+
 TEST(Distillation, StepsBeyondTheCalibrationReadOtherWindows) {
   constexpr int64_t kSteps = 40, kOthers = kSteps - 16 + 2;
   const auto run = [](int32_t change) {

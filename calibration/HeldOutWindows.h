@@ -1,0 +1,43 @@
+//===- HeldOutWindows.h - Windows that measure what others taught -*- C++ -*-=//
+
+#ifndef QWEN_CALIBRATION_HELDOUTWINDOWS_H
+#define QWEN_CALIBRATION_HELDOUTWINDOWS_H
+
+#include "calibration/Calibration.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace qwen {
+
+/// The windows that choose integers for each one that is held out.
+inline constexpr int64_t kHeldOutWindows = 8;
+
+/// The windows of a calibration text: those from which a model learns, and
+/// those that are held out.
+struct DividedText {
+  /// The windows that choose integers, and then some of the text's rest.
+  std::vector<int32_t> ids;
+  /// Tokens of a window.
+  int64_t window;
+  /// Numbers of windows in `ids`.
+  std::vector<int64_t> learned, heldOut;
+
+  std::span<const int32_t> idsOf(int64_t number) const {
+    return std::span(ids).subspan(static_cast<size_t>(number * window),
+                                  static_cast<size_t>(window));
+  }
+  /// The tokens of these windows, one window after another.
+  std::vector<int32_t> idsOf(std::span<const int64_t> numbers) const;
+};
+
+/// Holds out windows of the rest of `text`, because integers fit the windows
+/// that chose them. Up to `more` windows of the rest are for learning. If
+/// the rest is too short, every kHeldOutWindows-th window of those that choose
+/// integers is held out; a text of fewer windows has none.
+DividedText holdOut(const CalibrationText &text, int64_t more = 0);
+
+} // namespace qwen
+
+#endif // QWEN_CALIBRATION_HELDOUTWINDOWS_H
