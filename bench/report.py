@@ -2,9 +2,10 @@
 """The table of a report: what each way to quantize a model costs and gains, in size, speed, memory, perplexity and tasks.
 
   .venv/bin/python bench/report.py FOLDER WORKDIR TEXT CALIBRATION DATA [--tasks NAME,...] [--limit N] [--files NAME ...]
-      [--parts PART ...] [--windows N] [--rounds N] [--threads N]
+      [--others NAME=FILE ...] [--parts PART ...] [--windows N] [--rounds N] [--threads N]
 
-FOLDER is a checkpoint or has checkpoints in it. Each is compiled as the rows of FILES say, in WORKDIR/MODEL. The parts:
+FOLDER is a checkpoint or has checkpoints in it. Each is compiled as the rows of FILES say, in WORKDIR/MODEL; --others
+adds rows of compiled files, such as trained ones. The parts:
   quality  the KL to the model in f32 and the perplexity on windows of TEXT (`qwen-run compare`, as bench/quality.py)
   tasks    `qwen-run eval` on DATA: acc_norm where a task has it, else its first metric, with the standard error
   speed    prefill of 512 tokens, decode of 64 and the greatest memory, the median of alternating rounds (`qwen-run bench`)
@@ -46,6 +47,8 @@ class Model:
         self.compiler = quality.Ours(self.args)
 
     def file(self, name):
+        if name in self.args.others:
+            return self.args.others[name]
         return self.compiler.file(*FILES[name]) if FILES[name] else self.compiler.f32
 
     def lacks(self, name, part, options):
@@ -169,11 +172,14 @@ def main():
     parser.add_argument("--tasks", default="arc_easy,hellaswag,piqa")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--files", nargs="+", choices=FILES, default=list(FILES))
+    parser.add_argument("--others", nargs="+", type=lambda text: text.split("=", 1), default=[], metavar="NAME=FILE")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS, help="to measure; none: print what is known")
     parser.add_argument("--windows", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     args = parser.parse_args()
+    args.others = {name: pathlib.Path(file) for name, file in args.others}
+    args.files += args.others
     folders = [args.folder] if (args.folder / "config.json").exists() else sorted(path.parent for path in args.folder.glob("*/config.json"))
     if not folders:
         sys.exit(f"{args.folder}: no checkpoint, and no folder of one in it")

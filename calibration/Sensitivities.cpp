@@ -151,8 +151,10 @@ public:
 private:
   Place choosePlace() const;
   void advance() {
+    // Each sublayer but the head runs forward first.
+    const size_t forward = gradients ? steps.chain().size() - 1 : 0;
     if (options.progress)
-      options.progress(++done, (gradients ? 2 : 1) * steps.chain().size());
+      options.progress(++done, forward + steps.steps.size());
   }
   /// Brings the gradient to the steps.
   void prepare();

@@ -315,10 +315,16 @@ TEST(Budget, ClassesAreNamedByWhatTheyArePartOf) {
 // Corrected losses predict the KL divergence on another text within 15%.
 TEST(Budget, ATrialCorrectsLosses) {
   planFloats([](const PlanInput &input) {
-    const CalibrationOptions options = {.threads = 2};
+    uint64_t done = 0, total = 1;
+    const CalibrationOptions options = {
+        .threads = 2, .progress = [&](uint64_t part, uint64_t all) {
+          done = part;
+          total = all;
+        }};
     const CalibrationText text = windows(64), other = windows(64, 2);
     Sensitivities losses =
         measureSensitivities(input.model, text, kBudgetFormats, options);
+    EXPECT_EQ(done, total);
     MatrixFormats plan = uniformOf(input, WeightFormat::NL4);
     plan.begin()->second = WeightFormat::Q6_K;
     const auto firstOf = [&] {
