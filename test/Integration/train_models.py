@@ -86,23 +86,32 @@ def check_cells(name):
     checks.check(kept and min(kept) > 0.2 and max(kept) < 0.95, f"{name}: shares of weights at the floats: {kept}")
 
 
+def check_trainer(name):
+    """transformers' Trainer changes the parameters that the model had before, and the folder keeps integers. Returns the model."""
+    model = train.prepare(small(name))
+    before = {key: each.detach().clone() for key, each in model.named_parameters()}
+    checks.expect(f"{name}: names", set(before), {key for key, _ in small(name).named_parameters()})
+    rows = torch.randint(2, 256, (8, 16))
+    arguments = transformers.TrainingArguments(output_dir=FOLDER / "trainer", max_steps=3, per_device_train_batch_size=4, report_to=[], use_cpu=True,
+                                               learning_rate=1e-2, save_strategy="no", disable_tqdm=True)
+    transformers.Trainer(model, arguments, train_dataset=[{"input_ids": row, "labels": row} for row in rows]).train()
+    kept = [key for key, each in model.named_parameters() if torch.equal(each, before[key])]
+    checks.expect(f"{name}: what Trainer leaves as it is", kept, [])
+    folder = FOLDER / f"trained-{name}"
+    train.save(model, folder)
+    checks.check("kept exactly in q4_0" in compiled(folder)[1], f"{name}: a folder of Trainer's model keeps no integers")
+    return model
+
+
 for name in ("tied", "experts"):
     check_cells(name)
 for name in MODELS:
     for format in ("q4_0", "q4_g128", "q8_0", "q4_m_32"):
         check_format(name, format)
 
-# Loops of others: plain PyTorch and transformers' Trainer change the parameters that the model had before.
-model = train.prepare(small("tied"))
-before = {name: each.detach().clone() for name, each in model.named_parameters()}
-checks.expect("names", set(before), {name for name, _ in small("tied").named_parameters()})
-rows = torch.randint(2, 256, (8, 16))
-arguments = transformers.TrainingArguments(output_dir=FOLDER / "trainer", max_steps=3, per_device_train_batch_size=4, report_to=[], use_cpu=True, learning_rate=1e-2,
-                                           save_strategy="no", disable_tqdm=True)
-transformers.Trainer(model, arguments, train_dataset=[{"input_ids": row, "labels": row} for row in rows]).train()
-checks.check(all((each != before[name]).any() for name, each in model.named_parameters()), "Trainer leaves a parameter as it is")
-train.save(model, FOLDER / "trained")
-checks.check("kept exactly in q4_0" in compiled(FOLDER / "trained")[1], "a folder of Trainer's model keeps no integers")
+# Loops of others.
+for name in ("experts", "hybrid", "tied"):
+    model = check_trainer(name)
 
 checks.expect("bf16", refusal(train.prepare, small("tied").bfloat16()),
               "model.embed_tokens.weight has bfloat16 when float32 is needed: small updates would be lost; load the model with dtype=torch.float32")
@@ -110,5 +119,5 @@ checks.check("there are q8_0, q4_0, q4_g128" in refusal(train.prepare, small("ti
 checks.check("is unknown" in refusal(train.prepare, small("tied"), "q3"), "q3 is known")
 checks.check("is prepared already" in refusal(train.prepare, model), "a model is prepared twice")
 checks.check("is not prepared" in refusal(train.save, small("tied"), FOLDER / "none"), "a model that is not prepared is saved")
-checks.check("exists" in refusal(train.save, model, FOLDER / "trained"), "a folder is overwritten")
+checks.check("exists" in refusal(train.save, model, FOLDER / "trained-tied"), "a folder is overwritten")
 checks.finish()
