@@ -1,4 +1,4 @@
-//===- HeldOutWindows.cpp - Windows that measure what others taught -------===//
+//===- HeldOutWindows.cpp - Held-out windows of a text --------------------===//
 
 #include "calibration/HeldOutWindows.h"
 

@@ -1,4 +1,4 @@
-//===- HeldOutWindows.h - Windows that measure what others taught -*- C++ -*-=//
+//===- HeldOutWindows.h - Held-out windows of a text ------------*- C++ -*-===//
 
 #ifndef QWEN_CALIBRATION_HELDOUTWINDOWS_H
 #define QWEN_CALIBRATION_HELDOUTWINDOWS_H

@@ -21,7 +21,9 @@ functional = torch.nn.functional
 STATE = "state.pt"
 # Logits of a forward pass: what does not fit is run in parts.
 MOST_LOGITS = 2**25
+# The least time between two saves, and the most of a training's time that saves take.
 SAVE_SECONDS = 60.0
+SAVE_SHARE = 0.05
 WARMUP = 0.05
 CLIP = 1.0
 # The share of the learning rate that scales have.
@@ -188,15 +190,17 @@ class Training:
         """Runs all steps, from where it stands. `tell` gets the steps that are done and a line about them."""
         if not self.step:
             self.evaluate()
-        saved = time.monotonic()
+        saved, pause = time.monotonic(), SAVE_SECONDS
         every = max(1, self.steps // (self.recipe.evaluations + 1))
         while self.step < self.steps:
             loss = self.run_step()
             is_point = self.step % every == 0 and self.step < self.steps
             if is_point:
                 self.evaluate()
-            if is_point or time.monotonic() - saved > SAVE_SECONDS:
+            if is_point or time.monotonic() - saved > pause:
+                begin = time.monotonic()
                 self.save()
                 saved = time.monotonic()
+                pause = max(SAVE_SECONDS, (saved - begin) / SAVE_SHARE)
             tell(self.step, f"loss {loss:.4f}")
         self.evaluate()
