@@ -171,7 +171,7 @@ def main():
         parser.add_argument(name, type=lambda path: pathlib.Path(path).resolve())
     parser.add_argument("--tasks", default="arc_easy,hellaswag,piqa")
     parser.add_argument("--limit", type=int)
-    parser.add_argument("--files", nargs="+", choices=FILES, default=list(FILES))
+    parser.add_argument("--files", nargs="*", choices=FILES, default=list(FILES))
     parser.add_argument("--others", nargs="+", type=lambda text: text.split("=", 1), default=[], metavar="NAME=FILE")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS, help="to measure; none: print what is known")
     parser.add_argument("--windows", type=int, default=16)
