@@ -41,6 +41,9 @@ struct CalibrationText {
   std::string hash;
   /// Whole windows behind these, as many at most. They choose no integers.
   std::vector<int32_t> rest = {};
+
+  /// The number of windows that choose integers.
+  int64_t windows() const { return std::ssize(ids) / window; }
 };
 
 /// The first windows of `texts` for a model of `positions`, of each in

@@ -35,8 +35,7 @@ Distillation::Distillation(const QuantizeInput &input,
                            const CalibrationText &text, int64_t steps,
                            const CalibrationOptions &options)
     : input(input), text(text), options(options), steps(steps),
-      windows(holdOut(text, std::max<int64_t>(0, steps - std::ssize(text.ids) /
-                                                             text.window))),
+      windows(holdOut(text, std::max<int64_t>(0, steps - text.windows()))),
       chain(divide(programsOf(input.module).front())),
       pool(usableThreads(static_cast<int>(options.threads))) {
   for (const Sublayer &sublayer : chain.sublayers)
@@ -44,9 +43,8 @@ Distillation::Distillation(const QuantizeInput &input,
       throw Error(part::subject("--distill") + " needs a backward pass of " +
                   part::needed(op->getName().getStringRef().str()) +
                   ", which there is not: compile the model without it");
-  const int64_t count = std::ssize(text.ids) / text.window;
-  if (count < kLeastDistillWindows)
-    throw Error("the calibration text has " + part::found(count) +
+  if (text.windows() < kLeastDistillWindows)
+    throw Error("the calibration text has " + part::found(text.windows()) +
                 " windows of " + std::to_string(text.window) + " tokens when " +
                 part::subject("--distill") + " needs at least " +
                 part::needed(kLeastDistillWindows) + ", of which " +

@@ -119,9 +119,9 @@ private:
   std::vector<Matrix> matrices;
   llvm::StringMap<size_t> matrixOf;
   std::vector<Norm> norms;
-  /// The numbers of all matrices and then of all norms: the numbers that learn,
-  /// those that the weights have now, the best so far (numbers of matrices are
-  /// rounded to f16), and the gradient.
+  /// Values of all matrices and then of all norms: the numbers that learn, the
+  /// numbers that the weights have now, the best numbers so far, and the
+  /// gradient. The best numbers of matrices are rounded to f16.
   std::vector<float> numbers, shown, best, gradient;
   std::optional<Adam> adam;
   float firstLoss = 0, bestLoss = 0;

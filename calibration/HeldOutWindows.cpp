@@ -19,8 +19,7 @@ DividedText::idsOf(std::span<const int64_t> numbers) const {
 
 DividedText qwen::holdOut(const CalibrationText &text, int64_t more) {
   DividedText result = {text.ids, text.window, {}, {}};
-  const int64_t chosen = std::ssize(text.ids) / text.window,
-                held = chosen / kHeldOutWindows,
+  const int64_t chosen = text.windows(), held = chosen / kHeldOutWindows,
                 others =
                     std::min(std::ssize(text.rest) / text.window, held + more);
   const bool hasOthers = held > 0 && others >= held;

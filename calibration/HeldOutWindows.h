@@ -14,8 +14,8 @@ namespace qwen {
 /// The windows that choose integers for each one that is held out.
 inline constexpr int64_t kHeldOutWindows = 8;
 
-/// The windows of a calibration text: those from which a model learns, and
-/// those that are held out.
+/// A calibration text in two sets of windows: a model learns from one set, and
+/// the held-out set measures the model.
 struct DividedText {
   /// The windows that choose integers, and then some of the text's rest.
   std::vector<int32_t> ids;
@@ -32,10 +32,11 @@ struct DividedText {
   std::vector<int32_t> idsOf(std::span<const int64_t> numbers) const;
 };
 
-/// Holds out windows of the rest of `text`, because integers fit the windows
-/// that chose them. Up to `more` windows of the rest are for learning. If
-/// the rest is too short, every kHeldOutWindows-th window of those that choose
-/// integers is held out; a text of fewer windows has none.
+/// Divides `text`. The held-out windows come from its rest, because integers
+/// fit the windows that chose them. The model learns from up to `more` other
+/// windows of the rest, too. If the rest is too short, each eighth
+/// (kHeldOutWindows) window of the calibration is held out instead. A text of
+/// fewer windows has no held-out one.
 DividedText holdOut(const CalibrationText &text, int64_t more = 0);
 
 } // namespace qwen

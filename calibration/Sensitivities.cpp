@@ -29,7 +29,7 @@ static constexpr double kInputSteps = 127;
 
 /// Whole windows of about kSensitivityTokens tokens, spread over `text`.
 static std::vector<int32_t> windowsOf(const CalibrationText &text) {
-  const int64_t all = std::ssize(text.ids) / text.window,
+  const int64_t all = text.windows(),
                 count = std::clamp<int64_t>(kSensitivityTokens / text.window, 1,
                                             all);
   std::vector<int32_t> ids;

@@ -10,7 +10,6 @@
 
 using namespace qwen;
 
-// With r = 1 / sqrt(mean(x^2) + eps), dx = r (w dy - x r^2 mean(w dy x)).
 /// 1 / sqrt(mean(x^2) + eps).
 static double inverseRms(std::span<const float> x, float eps) {
   double square = 0;
@@ -19,6 +18,7 @@ static double inverseRms(std::span<const float> x, float eps) {
   return 1 / std::sqrt(square / static_cast<double>(x.size()) + double{eps});
 }
 
+// With r = inverseRms(x, eps), dx = r (w dy - x r^2 mean(w dy x)).
 void gradients::rmsNorm(std::span<const float> x, const float *weight,
                         float eps, const float *dy, float *dx) {
   double slope = 0;
